@@ -57,6 +57,7 @@ var (
 	ReasonMalformedAnswer    = Reason{"MalformedAnswer"}    // not a DNS answer to the question
 	ReasonQueryLost          = Reason{"QueryLost"}          // warning: answered, but not at the first attempt
 	ReasonEDNSFailed         = Reason{"EDNSFailed"}         // warning: the server does not handle EDNS0
+	ReasonDNSServiceUnused   = Reason{"DNSServiceUnused"}   // warning: resolv.conf has no address of the DNS Service
 	ReasonNoDNSService       = Reason{"NoDNSService"}       // no DNS Service has a known name; a warning check is skipped
 	ReasonServiceDNSMismatch = Reason{"ServiceDNSMismatch"} // DNS and the Service disagree
 )

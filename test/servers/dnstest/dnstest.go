@@ -52,6 +52,8 @@ type Behaviour struct {
 	OtherQuestion bool
 	// OtherID answers with the ID of another query.
 	OtherID bool
+	// From, if not empty, is the IP address from which UDP answers come in place of the server's own.
+	From string
 	// OtherName answers with records of another name.
 	OtherName bool
 	// NoData answers with address records that hold no address (RDLENGTH 0).
@@ -108,6 +110,13 @@ func StartAt(t testing.TB, ip string, b Behaviour) netip.AddrPort {
 	t.Helper()
 	udp, tcp := listen(t, ip)
 	h := &handler{Behaviour: b}
+	if b.From != "" {
+		var err error
+		if h.other, err = net.ListenPacket("udp", net.JoinHostPort(b.From, "0")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.other.Close() })
+	}
 	run := func(s *mdns.Server) {
 		ready := make(chan struct{})
 		s.NotifyStartedFunc = func() { close(ready) }
@@ -194,6 +203,23 @@ func closeAll(l net.Listener) {
 type handler struct {
 	Behaviour
 	queries atomic.Int64 // over UDP
+	other   net.PacketConn
+}
+
+// elsewhere sends answers from another socket than the one that has the query.
+type elsewhere struct {
+	mdns.ResponseWriter
+	from net.PacketConn
+}
+
+// WriteMsg sends an answer.
+func (e *elsewhere) WriteMsg(m *mdns.Msg) error {
+	packed, err := m.Pack()
+	if err != nil {
+		return err
+	}
+	_, err = e.from.WriteTo(packed, e.RemoteAddr())
+	return err
 }
 
 // ServeDNS answers, or does not.
@@ -203,6 +229,9 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
 		return
 	}
 	nth := int64(0)
+	if udp && h.other != nil {
+		w = &elsewhere{w, h.other}
+	}
 	if udp {
 		nth = h.queries.Add(1)
 	}

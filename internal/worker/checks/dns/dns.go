@@ -61,7 +61,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 		if r.Err != nil {
 			return check.Fail(check.ReasonNoServers, "the pod's resolver settings cannot be used: %v", r.Err)
 		}
-		targets, source, failure := targetsOf(ctx, d, r.Config, pod.API, pod.Node)
+		targets, from, failure := targetsOf(ctx, d, r.Config, pod.API, pod.Node)
 		if failure != nil {
 			return *failure
 		}
@@ -72,10 +72,7 @@ func (s *Settings) New(pod environment.Pod) check.Func {
 				f = withOddLines(f, check.ReasonSearchIgnored, r.Config.LongSearch)
 			}
 		}
-		if source != "" {
-			f.Message += "; asked: " + source
-		}
-		return f
+		return from.addTo(f)
 	}
 }
 
@@ -197,8 +194,8 @@ func (q *query) evaluate(d Settings, a resolver.Answer, err error) check.Finding
 			q.server(), strings.ToUpper(failure.Protocol), failure.Text)
 	}
 	asked := d.Name
-	if a.Name != mdns.Fqdn(d.Name) {
-		asked += " (as " + a.Name + ")"
+	if name := a.Through(d.Name); name != "" {
+		asked += " (as " + name + ")"
 	}
 	who := fmt.Sprintf("%s, asked for %s over %s,", q.server(), asked, strings.ToUpper(q.protocol))
 	return evaluate(d, who, a)
@@ -314,8 +311,8 @@ func brief(asked string, a resolver.Answer) string {
 	if len(a.Records) > 1 {
 		first = fmt.Sprintf("%s and %d more", first, len(a.Records)-1)
 	}
-	if a.Name != mdns.Fqdn(asked) && a.Name != "" {
-		first += " (of " + a.Name + ")"
+	if name := a.Through(asked); name != "" {
+		first += " (of " + name + ")"
 	}
 	return first
 }

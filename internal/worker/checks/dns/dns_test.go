@@ -161,7 +161,7 @@ func TestOneFamilyIsEnough(t *testing.T) {
 				if took := time.Since(start); took > 3*time.Second {
 					t.Errorf("took %s", took)
 				}
-				if addrs, err := r.LookupAddrs(context.Background(), "dual.example."); err != nil || len(addrs) != 1 {
+				if addrs, _, err := r.LookupAddrs(context.Background(), "dual.example."); err != nil || len(addrs) != 1 {
 					t.Errorf("got %v, %v", addrs, err)
 				}
 			})

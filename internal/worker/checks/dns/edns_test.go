@@ -54,7 +54,7 @@ func TestServersWithoutEDNS0(t *testing.T) {
 					!strings.Contains(f.Message, "only without EDNS0") || !strings.Contains(f.Message, c.says) {
 					t.Errorf("got %+v", f)
 				}
-				addrs, err := r.LookupAddrs(context.Background(), "dual.example")
+				addrs, _, err := r.LookupAddrs(context.Background(), "dual.example")
 				if err != nil || len(addrs) != 2 {
 					t.Errorf("got %v, %v", addrs, err)
 				}

@@ -55,7 +55,7 @@ func TestAnswersLargerThanAdvertised(t *testing.T) {
 			if f.Reason != c.reason || f.Passed() == fails || !strings.Contains(f.Message, c.says) {
 				t.Errorf("got %+v", f)
 			}
-			if _, err := r.LookupAddrs(context.Background(), c.host); (err != nil) != fails {
+			if _, _, err := r.LookupAddrs(context.Background(), c.host); (err != nil) != fails {
 				t.Error(err)
 			}
 		})

@@ -27,33 +27,56 @@ func fixed(server netip.AddrPort) target {
 	return target{ip: server.Addr(), ports: map[string]uint16{resolver.UDP: server.Port(), resolver.TCP: server.Port()}}
 }
 
-// targetsOf returns the servers of the settings' resolver, and a description of where they are from.
+// source is where servers are from.
+type source struct {
+	text string
+	// unused describes a resolv.conf without an address of the DNS Service; empty if it has one.
+	unused string
+	// warns is true if that is a warning in a check that passes.
+	warns bool
+}
+
+// addTo adds the source to the check's finding.
+func (s source) addTo(f check.Finding) check.Finding {
+	if s.unused != "" && (s.warns || !f.Passed()) {
+		f.Message += "; " + s.unused
+		if f.Outcome == check.Passed {
+			f.Outcome, f.Reason = check.Warned, check.ReasonDNSServiceUnused
+		}
+	}
+	if s.text != "" {
+		f.Message += "; asked: " + s.text
+	}
+	return f
+}
+
+// targetsOf returns the servers of the settings' resolver, and where they are from.
 func targetsOf(
 	ctx context.Context, d Settings, config resolver.Config, api *apiserver.Client, node string,
-) (targets []target, source string, failure *check.Finding) {
+) (targets []target, from source, failure *check.Finding) {
 	switch d.Resolver {
 	case "", ResolverPod:
 		for _, server := range config.Servers {
 			targets = append(targets, fixed(server))
 		}
 		if len(targets) == 0 {
-			return nil, "", check.Failure(check.ReasonNoServers, "%s", config.NoServers())
+			return nil, source{}, check.Failure(check.ReasonNoServers, "%s", config.NoServers())
 		}
-		return targets, "", nil
+		return targets, source{}, nil
 	case ResolverService, ResolverEndpoints:
 		return clusterTargets(ctx, d, config, api, node)
 	}
 	server, err := resolver.ParseServer(d.Resolver)
 	if err != nil {
-		return nil, "", check.Failure(check.ReasonNoServers, "%v", err)
+		return nil, source{}, check.Failure(check.ReasonNoServers, "%v", err)
 	}
-	return []target{fixed(server)}, "", nil
+	return []target{fixed(server)}, source{}, nil
 }
 
 // clusterTargets are the DNS Service's cluster IPs, or its ready endpoints.
 func clusterTargets(
 	ctx context.Context, d Settings, config resolver.Config, api *apiserver.Client, node string,
-) (targets []target, source string, failure *check.Finding) {
+) (targets []target, from source, failure *check.Finding) {
 	name, how := d.Service, ""
 	var service apiserver.Service
 	var err error
@@ -61,7 +84,7 @@ func clusterTargets(
 	case name == "":
 		inUse := func(s apiserver.Service) bool { return isInUse(s, config) }
 		if name, service, err = api.FindService(ctx, Services, inUse); err != nil {
-			return nil, "", notFound(api, name, err)
+			return nil, source{}, notFound(api, name, err)
 		}
 		how = ", the first known name that exists"
 		if inUse(service) {
@@ -70,19 +93,46 @@ func clusterTargets(
 	case d.Resolver == ResolverService:
 		namespace, n := apiserver.SplitName(name)
 		if service, err = api.Service(ctx, namespace, n); err != nil {
-			return nil, "", api.Failure("Service", name, err)
+			return nil, source{}, api.Failure("Service", name, err)
 		}
 	}
+	from.unused = unused(name, service, config)
+	from.warns = d.Service == "" && !slices.ContainsFunc(config.Servers, isOfNode)
 	if d.Resolver == ResolverService {
 		targets, failure = serviceTargets(name, service)
-		return targets, "Service " + name + how, failure
+		from.text = "Service " + name + how
+	} else {
+		targets, failure = endpointTargets(ctx, name, service.Spec.Ports, api)
+		from.text = check.Count(len(targets), "endpoint")
+		if n := int(d.Sample); 0 < n && n < len(targets) {
+			targets, from.text = sample(targets, node, n), fmt.Sprintf("%d of %s", n, from.text)
+		}
+		from.text += " of Service " + name + how
 	}
-	targets, failure = endpointTargets(ctx, name, service.Spec.Ports, api)
-	source = check.Count(len(targets), "endpoint")
-	if n := int(d.Sample); 0 < n && n < len(targets) {
-		targets, source = sample(targets, node, n), fmt.Sprintf("%d of %s", n, source)
+	if failure != nil && from.unused != "" {
+		failure.Message += "; " + from.unused
 	}
-	return targets, source + " of Service " + name + how, failure
+	return targets, from, failure
+}
+
+// unused describes a resolv.conf without an address of the DNS Service; empty if it has one, or if either has no address.
+func unused(name string, service apiserver.Service, config resolver.Config) string {
+	if len(config.Servers) == 0 || len(service.Addrs()) == 0 || isInUse(service, config) {
+		return ""
+	}
+	var servers []string
+	for _, s := range config.Servers {
+		servers = append(servers, s.Addr().String())
+	}
+	return fmt.Sprintf("resolv.conf names %s, and no address of Service %s (%s)",
+		strings.Join(servers, " and "), name, strings.Join(service.IPs(), ", "))
+}
+
+// isOfNode reports whether a server may be a cache or a stub resolver of the node, which have link-local or loopback
+// addresses. A cache such as NodeLocal DNSCache has a unique local one in IPv6.
+func isOfNode(server netip.AddrPort) bool {
+	addr := server.Addr()
+	return addr.IsLinkLocalUnicast() || addr.IsLoopback() || addr.Is6() && addr.IsPrivate()
 }
 
 // sample chooses n targets. The choice depends on the node and is the same at each attempt.

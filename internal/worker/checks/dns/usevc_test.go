@@ -38,7 +38,7 @@ func TestUseVC(t *testing.T) {
 				t.Errorf("%s: %+v: got %+v", options, c.settings, f)
 			}
 		}
-		if addrs, err := r.LookupAddrs(context.Background(), "dual.example."); err != nil || len(addrs) != 2 {
+		if addrs, _, err := r.LookupAddrs(context.Background(), "dual.example."); err != nil || len(addrs) != 2 {
 			t.Errorf("%s: got %v, %v", options, addrs, err)
 		}
 	}

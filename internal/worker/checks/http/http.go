@@ -98,7 +98,9 @@ func (p request) send(ctx context.Context, protocols *http.Protocols) (check.Fin
 		return p.failure(err, progress), err
 	}
 	defer func() { _ = response.Body.Close() }()
-	return p.evaluate(response), nil
+	f := p.evaluate(response)
+	f.Message += progress.Names()
+	return f, nil
 }
 
 // client makes an HTTP client with its own connections and the settings' CA.
@@ -145,10 +147,10 @@ func (p request) failure(err error, progress *neterror.Progress) check.Finding {
 	case f.Reason != check.ReasonMalformedResponse:
 	// net/http has no error values for these two. Over HTTP/2, headers far beyond the limit are a PROTOCOL_ERROR.
 	case strings.Contains(err.Error(), "response header"):
-		f.Message = fmt.Sprintf("%s answered with more than %d KiB of headers", where, maxHeaders>>10)
+		f.Message = fmt.Sprintf("%s answered with more than %d KiB of headers%s", where, maxHeaders>>10, progress.Names())
 	case strings.Contains(err.Error(), "PROTOCOL_ERROR"):
-		f.Message = fmt.Sprintf("%s broke the HTTP/2 protocol, or answered with more than %d KiB of headers",
-			where, maxHeaders>>10)
+		f.Message = fmt.Sprintf("%s broke the HTTP/2 protocol, or answered with more than %d KiB of headers%s",
+			where, maxHeaders>>10, progress.Names())
 	}
 	if f.Reason == check.ReasonUntrustedAuthority && p.CA == "" && p.CAFile == "" {
 		f.Message += "; to trust it, set ca or caFile to the certificate of the authority"

@@ -113,7 +113,7 @@ func (p path) run(ctx context.Context) check.Finding {
 	if err != nil {
 		return check.Fail(check.ReasonConfiguration, "%v", err)
 	}
-	addrs, err := p.resolver.LookupAddrs(ctx, host)
+	addrs, answer, err := p.resolver.LookupAddrs(ctx, host)
 	if err != nil {
 		reason, phrase := neterror.Of(err)
 		return check.Fail(reason, "%s", phrase)
@@ -121,12 +121,17 @@ func (p path) run(ctx context.Context) check.Finding {
 	if !supported {
 		return check.Fail(check.ReasonUnknown, "the path's MTU can only be examined on Linux")
 	}
+	named := host
+	if name := answer.Through(host); name != "" {
+		p.Address += " (" + name + ")"
+		named += ", as " + name
+	}
 	raw, err := resolver.DialAny(ctx, net.Dialer{Control: forbidFragments}, "tcp", addrs, port)
 	if err != nil {
 		return neterror.Finding(p.Address, err)
 	}
 	if remote := raw.RemoteAddr().String(); remote != p.Address {
-		p.Address = fmt.Sprintf("%s (%s)", remote, host)
+		p.Address = fmt.Sprintf("%s (%s)", remote, named)
 	}
 	defer func() { _ = raw.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })

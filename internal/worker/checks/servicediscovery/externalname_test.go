@@ -38,7 +38,9 @@ func TestExternalName(t *testing.T) {
 		{"endpoints are asked for", spec, "db.example.", servicediscovery.Settings{MinReadyEndpoints: new(int32(1))},
 			check.Inconclusive, check.ReasonNoReadyEndpoints, "expected at least 1"},
 		{"DNS has no such name", spec, "none.example.", servicediscovery.Settings{},
-			check.Failed, check.ReasonResolutionFailed, "db.shop.svc.cluster.local. does not resolve"},
+			check.Failed, check.ReasonResolutionFailed, "db.shop.svc.cluster.local. is a CNAME of none.example., which came"},
+		{"nor one that it leads to", spec, "alias.example.", servicediscovery.Settings{},
+			check.Failed, check.ReasonResolutionFailed, "alias.example. is a CNAME of none.example., which came"},
 		{"another type", `"clusterIP":"10.96.0.1"`, "db.example.", servicediscovery.Settings{},
 			check.Inconclusive, check.ReasonNoReadyEndpoints, "0 ready endpoints"},
 	} {
@@ -47,6 +49,7 @@ func TestExternalName(t *testing.T) {
 				"db.shop.svc.cluster.local.": {"CNAME " + c.alias},
 				"db.example.":                {"A 192.0.2.1"},
 				"six.example.":               {"AAAA 2001:db8::1"},
+				"alias.example.":             {"CNAME none.example."},
 			}})
 			pod := environment.Pod{API: apitest.Client(t, authority, certificate,
 				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

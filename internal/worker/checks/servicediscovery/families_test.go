@@ -88,3 +88,35 @@ func TestFamilies(t *testing.T) {
 		})
 	}
 }
+
+// TestRecordsOfAnotherName checks that records whose owner is not the Service's name are named.
+func TestRecordsOfAnotherName(t *testing.T) {
+	authority := tlstest.NewAuthority(t)
+	certificate := authority.Issue(t, tlstest.Certificate{})
+	const srv = "_https._tcp." + name
+	zone := map[string][]string{name: {"A 10.96.0.1"}, srv: {"SRV 0 100 443 " + name}}
+	for _, c := range []struct {
+		settings *servicediscovery.Settings
+		server   dnstest.Behaviour
+		says     string
+	}{
+		{nil, dnstest.Behaviour{Zone: zone, OtherName: true}, "has a record of other.example. (A), and none of " + name},
+		{&servicediscovery.Settings{SRV: []string{"https"}},
+			dnstest.Behaviour{Zone: map[string][]string{name: zone[name], srv: {"CNAME gone.example."}}},
+			srv + " is a CNAME of gone.example."},
+	} {
+		api := apitest.Client(t, authority, certificate, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/endpointslices") {
+				_, _ = fmt.Fprint(w, `{"items":[{"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"]}]}]}`)
+				return
+			}
+			_, _ = fmt.Fprint(w, `{"spec":{"clusterIP":"10.96.0.1","ports":[{"name":"https","protocol":"TCP","port":443}]}}`)
+		}))
+		r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{dnstest.Start(t, c.server)},
+			Timeout: time.Second, Attempts: 1}}
+		f := c.settings.New(environment.Pod{API: api, Resolver: r})(t.Context())
+		if f.Reason != check.ReasonResolutionFailed || !strings.Contains(f.Message, c.says) {
+			t.Errorf("got %+v", f)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	mdns "github.com/miekg/dns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -98,15 +99,19 @@ func try(ctx context.Context, t Settings, address string, r *resolver.Resolver) 
 		return []check.Finding{check.Fail(check.ReasonNoAddress, "%s is not host:port", address)}
 	}
 	var addrs []netip.Addr
+	var answer resolver.Answer
 	resolved := retry.Finding(ctx, 0, func(ctx context.Context) check.Finding {
-		if addrs, err = r.LookupAddrs(ctx, host); err != nil {
+		if addrs, answer, err = r.LookupAddrs(ctx, host); err != nil {
 			reason, phrase := neterror.Of(err)
 			return check.Fail(reason, "%s", phrase)
 		}
-		return check.Pass("")
+		return t.lost(host, answer)
 	})
 	if !resolved.Passed() {
 		return []check.Finding{resolved}
+	}
+	if name := answer.Through(host); name != "" {
+		host += ", as " + name
 	}
 	groups := [][]netip.Addr{addrs}
 	if len(t.IPFamilies) > 0 {
@@ -119,8 +124,7 @@ func try(ctx context.Context, t Settings, address string, r *resolver.Resolver) 
 	recovery.Each(len(groups), func(i int) {
 		switch {
 		case len(groups[i]) == 0:
-			f := check.Fail(check.ReasonNoAddress, "%s has no %s address", host, t.IPFamilies[i])
-			findings[i] = []check.Finding{f}
+			findings[i] = []check.Finding{noAddress(check.ReasonNoAddress, host, t.IPFamilies[i], answer)}
 		case t.Expect == ExpectClosed:
 			findings[i] = make([]check.Finding, len(groups[i]))
 			recovery.Each(len(groups[i]), func(j int) { findings[i][j] = connect(ctx, true, host, groups[i][j], port) })
@@ -131,6 +135,30 @@ func try(ctx context.Context, t Settings, address string, r *resolver.Resolver) 
 		}
 	})
 	return slices.Concat(findings...)
+}
+
+// lost fails if the answer for a family that is asked for is lost, which may pass by itself.
+func (s Settings) lost(host string, answer resolver.Answer) check.Finding {
+	for _, n := range answer.Notes {
+		if family := families[n.Qtype]; slices.Contains(s.IPFamilies, family) && n.Reason.Transient() {
+			return noAddress(check.ReasonResolutionUnavailable, host, family, answer)
+		}
+	}
+	return check.Pass("")
+}
+
+// families are the record types' IP families.
+var families = map[uint16]string{mdns.TypeA: IPv4, mdns.TypeAAAA: IPv6}
+
+// noAddress is the finding of a name without an address of a family, with what DNS answered for it.
+func noAddress(reason check.Reason, host, family string, answer resolver.Answer) check.Finding {
+	f := check.Fail(reason, "%s has no %s address", host, family)
+	for _, n := range answer.Notes {
+		if families[n.Qtype] == family {
+			f.Message += " (" + n.String() + ")"
+		}
+	}
+	return f
 }
 
 // anyOf passes if one of a name's addresses connects, which is enough for a program that uses the name.

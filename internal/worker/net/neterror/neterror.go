@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -351,11 +352,40 @@ type Progress struct {
 	mu sync.Mutex
 	// addresses are those that are being connected to, or have not connected, with the error of the latter.
 	addresses map[string]error
+	// names are the absolute names by which hosts were resolved through the search list.
+	names map[string]string
+}
+
+// progressKey is the key of a request's progress in its context.
+type progressKey struct{}
+
+// Resolved notes, for a request under Watch, the absolute name by which its host was resolved; empty if it is the host's
+// own.
+func Resolved(ctx context.Context, host, name string) {
+	p, watched := ctx.Value(progressKey{}).(*Progress)
+	if !watched || name == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names[host] = name
+}
+
+// Names ends a message with the names of the search list by which hosts were resolved; empty if there are none.
+func (p *Progress) Names() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var text string
+	for _, host := range slices.Sorted(maps.Keys(p.names)) {
+		text += fmt.Sprintf("; %s was resolved as %s", host, p.names[host])
+	}
+	return text
 }
 
 // Watch returns a context for a request, and the request's progress.
 func Watch(ctx context.Context) (context.Context, *Progress) {
-	p := &Progress{started: time.Now(), addresses: map[string]error{}}
+	p := &Progress{started: time.Now(), addresses: map[string]error{}, names: map[string]string{}}
+	ctx = context.WithValue(ctx, progressKey{}, p)
 	note := func(address string, err error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -373,8 +403,14 @@ func Watch(ctx context.Context) (context.Context, *Progress) {
 	}), p
 }
 
-// Finding is the package's Finding; for a timeout its message has the stage.
+// Finding is the package's Finding with Names; for a timeout its message has the stage.
 func (p *Progress) Finding(peer string, err error) check.Finding {
+	f := p.finding(peer, err)
+	f.Message += p.Names()
+	return f
+}
+
+func (p *Progress) finding(peer string, err error) check.Finding {
 	f := Finding(peer, err)
 	if _, coded := errors.AsType[Coded](err); coded || f.Reason != check.ReasonTimeout {
 		return f

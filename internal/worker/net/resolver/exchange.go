@@ -64,6 +64,10 @@ type Server struct {
 	Timeout  time.Duration
 	Attempts int
 	session  *session
+	// stray is the sender of an answer that came from elsewhere than Addr. It is shared by repeated lookups.
+	stray *atomic.Pointer[netip.AddrPort]
+	// anySender has once receive, and record, such answers.
+	anySender bool
 }
 
 // session is what the queries of a lookup share.
@@ -84,6 +88,9 @@ func (s Server) Exchange(ctx context.Context, name string, qtype uint16) (answer
 	if s.session == nil {
 		s.session = newSession(s.Addr)
 		defer s.session.close()
+	}
+	if s.stray == nil {
+		s.stray = new(atomic.Pointer[netip.AddrPort])
 	}
 	attempts := max(s.Attempts, 1)
 	for i := range attempts {
@@ -264,8 +271,10 @@ func (s Server) datagrams(
 ) (answer *mdns.Msg, sent int, err error) {
 	var asked atomic.Int32
 	last := retry.Do(ctx, resendAfter, func(ctx context.Context) retry.Answer[*mdns.Msg] {
+		s, n := s, asked.Add(1)
+		s.anySender = n == 1 && isRepeated || n == 2 && !isRepeated // the first query after silence
 		ask := s.ask
-		if asked.Add(1) > bareAfter || isRepeated {
+		if n > bareAfter || isRepeated {
 			ask = s.afterSilence
 		}
 		answer, err := ask(ctx, UDP, query)
@@ -297,8 +306,7 @@ func (s Server) ask(ctx context.Context, protocol string, query *mdns.Msg) (answ
 
 // once sends a query over UDP, from a new port: the path that the kernel remembers for another may lead nowhere.
 func (s Server) once(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
-	var dialer net.Dialer
-	raw, err := dialer.DialContext(ctx, UDP, s.Addr.String())
+	raw, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -322,12 +330,59 @@ func (s Server) once(ctx context.Context, query *mdns.Msg) (*mdns.Msg, error) {
 		if answer.Id != query.Id {
 			continue
 		}
+		if socket, ok := raw.(*unconnected); ok && !s.isFrom(socket.sender) {
+			s.stray.Store(new(socket.sender))
+			continue
+		}
 		if text := sizeFault(query, answer, packet, err); text != "" {
 			s.session.sizeFault.Store(&text)
 			answer.Truncated, answer.Answer, answer.Ns, answer.Extra, err = true, nil, nil, nil, nil
 		}
 		return answer, err
 	}
+}
+
+// open opens a socket for queries over UDP. A connected one receives the server's packets alone, as those of glibc and
+// Go, and its errors by ICMP.
+func (s Server) open(ctx context.Context) (net.Conn, error) {
+	if !s.anySender {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, UDP, s.Addr.String())
+	}
+	network := "udp6"
+	if s.Addr.Addr().Is4() {
+		network = "udp4"
+	}
+	conn, err := net.ListenUDP(network, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &unconnected{UDPConn: conn, server: s.Addr}, nil
+}
+
+// unconnected is a socket that receives packets from any sender.
+type unconnected struct {
+	*net.UDPConn
+	server netip.AddrPort
+	// sender of the last packet.
+	sender netip.AddrPort
+}
+
+// Write sends a packet to the server.
+func (u *unconnected) Write(packet []byte) (int, error) {
+	return u.WriteToUDPAddrPort(packet, u.server)
+}
+
+// Read receives a packet.
+func (u *unconnected) Read(packet []byte) (int, error) {
+	n, from, err := u.ReadFromUDPAddrPort(packet)
+	u.sender = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+	return n, err
+}
+
+// isFrom reports whether a packet's sender is the server, whose zone may be a number or a name.
+func (s Server) isFrom(sender netip.AddrPort) bool {
+	return sender.Port() == s.Addr.Port() && sender.Addr().WithZone("") == s.Addr.Addr().WithZone("")
 }
 
 // sizeFault returns what is wrong with the size of an answer over UDP that is not marked as truncated; empty if nothing
@@ -396,6 +451,10 @@ func (s Server) fail(ctx context.Context, protocol, question string, timeout tim
 	case neterror.IsTimeout(err):
 		e.Code = check.ReasonTimeout
 		e.Text = fmt.Sprintf("did not answer a query for %s in %s", question, timeout.Round(time.Millisecond))
+		if stray := s.stray.Load(); stray != nil && protocol == UDP {
+			e.Text += fmt.Sprintf(" (an answer came from %s, and programs ignore those of another address: the answers "+
+				"of a Service are not translated back, as without the kernel module br_netfilter)", stray)
+		}
 	case errors.As(err, &malformed):
 		e.Code, e.Text = check.ReasonMalformedAnswer, "sent something that is not a DNS answer: "+malformed.Error()
 	default:

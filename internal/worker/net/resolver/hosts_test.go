@@ -34,19 +34,19 @@ fe80::1%eth0 linklocal
 		"localhost": "[127.0.0.1 ::1]", "LOCALHOST.": "[127.0.0.1 ::1]", "ip6-localhost": "[::1]",
 		"db.example": "[10.0.0.7]", "db": "[10.0.0.7]", "web.example": "[127.0.0.1 ::1]", "10.0.0.9": "[10.0.0.9]",
 	} {
-		addrs, err := r.LookupAddrs(context.Background(), host)
+		addrs, _, err := r.LookupAddrs(context.Background(), host)
 		if err != nil || fmt.Sprint(addrs) != want {
 			t.Errorf("%s: got %v, %v", host, addrs, err)
 		}
 	}
 	for _, host := range []string{"nonsense", "10.0.0.8x"} {
-		if addrs, err := r.LookupAddrs(context.Background(), host); err == nil {
+		if addrs, _, err := r.LookupAddrs(context.Background(), host); err == nil {
 			t.Errorf("%s: got %v", host, addrs)
 		}
 	}
 	// It works without a nameserver, and DNS alone is asked without it.
 	r.Config.Servers = nil
-	if addrs, err := r.LookupAddrs(context.Background(), "db"); err != nil || len(addrs) != 1 {
+	if addrs, _, err := r.LookupAddrs(context.Background(), "db"); err != nil || len(addrs) != 1 {
 		t.Errorf("got %v, %v", addrs, err)
 	}
 	if a, err := r.Query(context.Background(), "db", 1); err == nil {

@@ -67,6 +67,15 @@ func (a Answer) Addrs() []netip.Addr {
 	return addrs
 }
 
+// Through returns the absolute name that was answered, if it is one of the search list. It is empty if that is the name
+// that was asked.
+func (a Answer) Through(asked string) string {
+	if strings.EqualFold(a.Name, mdns.Fqdn(asked)) {
+		return ""
+	}
+	return a.Name
+}
+
 // Lookup looks a name up at one server, through the search domains, as libc does. It goes on to the next name after a
 // name that does not exist or has no such records, and after SERVFAIL, which it returns if no name is answered. It also
 // goes on after one name without an answer, as glibc and Go do, and returns that error if no other name has records.

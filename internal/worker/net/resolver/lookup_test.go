@@ -32,13 +32,13 @@ func TestTheNextServerIsAsked(t *testing.T) {
 		"that fails":  {Rcode: mdns.RcodeServerFailure},
 		"that denies": {Rcode: mdns.RcodeRefused},
 	} {
-		addrs, err := of(dnstest.Start(t, bad), good).LookupAddrs(context.Background(), "web.example")
+		addrs, _, err := of(dnstest.Start(t, bad), good).LookupAddrs(context.Background(), "web.example")
 		if err != nil || len(addrs) != 2 {
 			t.Errorf("after a server %s: got %v, %v", name, addrs, err)
 		}
 	}
 	// A name that the first server knows not to exist is not asked for again.
-	_, err := of(dnstest.Start(t, dnstest.Behaviour{}), good).LookupAddrs(context.Background(), "web.example")
+	_, _, err := of(dnstest.Start(t, dnstest.Behaviour{}), good).LookupAddrs(context.Background(), "web.example")
 	var host *resolver.HostError
 	if !errors.As(err, &host) || host.Reason() != check.ReasonResolutionFailed || !strings.Contains(err.Error(), "web.example does not resolve") {
 		t.Errorf("got %v", err)
@@ -48,20 +48,20 @@ func TestTheNextServerIsAsked(t *testing.T) {
 func TestAllFailuresAreTold(t *testing.T) {
 	a := dnstest.Start(t, dnstest.Behaviour{DropUDP: true})
 	b := dnstest.Start(t, dnstest.Behaviour{Rcode: mdns.RcodeServerFailure})
-	_, err := of(a, b).LookupAddrs(context.Background(), "web.example")
+	_, _, err := of(a, b).LookupAddrs(context.Background(), "web.example")
 	for _, says := range []string{a.String() + " over UDP", b.String() + " says SERVFAIL"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say %q", err, says)
 		}
 	}
-	if _, err := of().LookupAddrs(context.Background(), "web.example"); err == nil || !strings.Contains(err.Error(), "names no server") {
+	if _, _, err := of().LookupAddrs(context.Background(), "web.example"); err == nil || !strings.Contains(err.Error(), "names no server") {
 		t.Errorf("got %v", err)
 	}
 	r := &resolver.Resolver{Err: errors.New("resolv.conf is gone")}
-	if _, err := r.LookupAddrs(context.Background(), "web.example"); err == nil || !strings.Contains(err.Error(), "is gone") {
+	if _, _, err := r.LookupAddrs(context.Background(), "web.example"); err == nil || !strings.Contains(err.Error(), "is gone") {
 		t.Errorf("got %v", err)
 	}
-	if addrs, err := r.LookupAddrs(context.Background(), "::ffff:10.0.0.1"); err != nil || addrs[0].String() != "10.0.0.1" {
+	if addrs, _, err := r.LookupAddrs(context.Background(), "::ffff:10.0.0.1"); err != nil || addrs[0].String() != "10.0.0.1" {
 		t.Errorf("an address needs no server: got %v, %v", addrs, err)
 	}
 }
@@ -83,7 +83,7 @@ func TestSearchDomainsThatFail(t *testing.T) {
 	const broken, gone = "web.example.broken.example.", "gone.example.broken.example."
 	r := of(dnstest.Start(t, dnstest.Behaviour{Zone: hosts, Rcodes: map[string]int{broken: mdns.RcodeServerFailure, gone: mdns.RcodeServerFailure}}))
 	r.Config.Search, r.Config.Ndots = []string{"nothing.example", "broken.example", "empty.example"}, 5
-	if addrs, err := r.LookupAddrs(context.Background(), "web.example"); err != nil || len(addrs) != 2 {
+	if addrs, _, err := r.LookupAddrs(context.Background(), "web.example"); err != nil || len(addrs) != 2 {
 		t.Errorf("SERVFAIL on a search domain hides the answer: %v, %v", addrs, err)
 	}
 	// Where no name is answered, that a server is broken says more than that names do not exist.
@@ -99,7 +99,7 @@ func TestCancellationEndsAQuery(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	start := time.Now()
-	_, err := r.LookupAddrs(ctx, "web.example")
+	_, _, err := r.LookupAddrs(ctx, "web.example")
 	var host *resolver.HostError
 	if took := time.Since(start); took > time.Second || !errors.As(err, &host) || host.Code != check.ReasonInterrupted {
 		t.Errorf("after %s: %v", took, err)

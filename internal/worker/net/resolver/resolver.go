@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	mdns "github.com/miekg/dns"
@@ -26,22 +28,23 @@ type Resolver struct {
 }
 
 // LookupAddrs resolves a host name to its addresses by /etc/hosts, or else by Query. It returns an IP address as it is.
-func (r *Resolver) LookupAddrs(ctx context.Context, host string) ([]netip.Addr, error) {
+// The answer is that of DNS, empty if DNS was not asked.
+func (r *Resolver) LookupAddrs(ctx context.Context, host string) ([]netip.Addr, Answer, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{addr.Unmap()}, nil
+		return []netip.Addr{addr.Unmap()}, Answer{}, nil
 	}
 	if addrs := r.Hosts[hostKey(host)]; len(addrs) > 0 {
-		return addrs, nil
+		return addrs, Answer{}, nil
 	}
 	answer, err := r.Query(ctx, host, mdns.TypeA, mdns.TypeAAAA)
 	if err != nil {
-		return nil, err
+		return nil, Answer{}, err
 	}
 	addrs := answer.Addrs()
 	if len(addrs) == 0 {
-		return nil, &HostError{host, check.ReasonResolutionFailed, "the answer holds no address"}
+		return nil, Answer{}, &HostError{host, check.ReasonResolutionFailed, "the answer holds no address"}
 	}
-	return addrs, nil
+	return addrs, answer, nil
 }
 
 // Query looks a name up at the servers of resolv.conf, as libc does: it queries the next server if one does not answer.
@@ -76,10 +79,9 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 		case a.Rcode == mdns.RcodeSuccess && len(a.Records) > 0:
 			return a, nil
 		case a.Rcode == mdns.RcodeNameError || a.Rcode == mdns.RcodeSuccess:
-			text := fmt.Sprintf("%s says %s", addr, RcodeText(a.Rcode))
-			return Answer{}, &HostError{name, check.ReasonResolutionFailed, text}
+			return Answer{}, &HostError{name, check.ReasonResolutionFailed, a.says(addr, name, qtypes)}
 		default:
-			failures = append(failures, fmt.Sprintf("%s says %s", addr, RcodeText(a.Rcode)))
+			failures = append(failures, a.says(addr, name, qtypes))
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			code = check.ReasonInterrupted
@@ -91,6 +93,32 @@ func (r *Resolver) Query(ctx context.Context, name string, qtypes ...uint16) (An
 	return Answer{}, &HostError{name, code, strings.Join(failures, "; ")}
 }
 
+// says describes an answer without records to a name, with what each type got.
+func (a Answer) says(server netip.AddrPort, asked string, qtypes []uint16) string {
+	text := server.String()
+	if name := a.Through(asked); name != "" {
+		text += ", asked for " + name + ","
+	}
+	var each []string
+	isSame := true
+	for _, t := range qtypes {
+		says := RcodeText(mdns.RcodeSuccess)
+		if i := slices.IndexFunc(a.Notes, func(n Note) bool { return n.Qtype == t }); i >= 0 {
+			says = a.Notes[i].Text
+		}
+		each = append(each, says+" for "+mdns.TypeToString[t])
+		isSame = isSame && says == RcodeText(a.Rcode)
+	}
+	if isSame {
+		each = []string{RcodeText(a.Rcode)}
+	}
+	text += " says " + strings.Join(each, " and ")
+	if a.Other != "" {
+		text += ": " + a.Other
+	}
+	return text
+}
+
 // NoServers is why there are no servers.
 func (c Config) NoServers() string {
 	return strings.Join(append([]string{"resolv.conf names no server"}, c.Odd...), "; ")
@@ -98,7 +126,8 @@ func (c Config) NoServers() string {
 
 // Server is a server with the timeout and attempts of resolv.conf, though at least two: the second goes without EDNS0.
 func (c Config) Server(addr netip.AddrPort, protocol string) Server {
-	return Server{Addr: addr, Protocol: protocol, Timeout: c.Timeout, Attempts: max(c.Attempts, 2)}
+	return Server{Addr: addr, Protocol: protocol, Timeout: c.Timeout, Attempts: max(c.Attempts, 2),
+		stray: new(atomic.Pointer[netip.AddrPort])}
 }
 
 // HostError is a host name that does not resolve.
@@ -124,10 +153,11 @@ func (r *Resolver) DialContext(ctx context.Context, network, address string) (co
 		if err != nil {
 			return err
 		}
-		addrs, err := r.LookupAddrs(ctx, host)
+		addrs, answer, err := r.LookupAddrs(ctx, host)
 		if err != nil {
 			return err
 		}
+		neterror.Resolved(ctx, host, answer.Through(host))
 		conn, err = DialAny(ctx, net.Dialer{}, network, addrs, port)
 		return err
 	})
