@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -17,6 +18,20 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 // What takes days is evaluated every five minutes, or it costs four fifths of all that promtool computes here.
 func TestAlertsOverDays(t *testing.T) {
 	promtool(t, "prometheusRule: {enabled: true}", readFile(t, "testdata/alerts-days.test.yaml"))
+}
+
+// DaemonSet mode has the one alert of its page.
+func TestAlertOfDaemonSetMode(t *testing.T) {
+	_, rest, _ := strings.Cut(readFile(t, "../../docs/guides/daemonset-mode.md"), "```yaml\n- alert: ")
+	alert, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/guides/daemonset-mode.md has no alert")
+	}
+	var rules []any
+	if err := yaml.Unmarshal([]byte("- alert: "+alert), &rules); err != nil {
+		t.Fatal(err)
+	}
+	promtoolOn(t, rules, readFile(t, "testdata/daemonset-alerts.test.yaml"))
 }
 
 // Where no deletion is allowed, none is near the limit.
@@ -37,9 +52,15 @@ tests:
 // promtool checks the rules that the chart renders with the values, and tests them.
 func promtool(t *testing.T, values, tests string) {
 	t.Helper()
+	promtoolOn(t, renderedAlerts(t, values), tests)
+}
+
+// promtoolOn checks the alerts and tests them.
+func promtoolOn(t *testing.T, alerts any, tests string) {
+	t.Helper()
 	dir := t.TempDir()
 	rules, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{
-		"name": "kube-node-ready", "rules": renderedAlerts(t, values),
+		"name": "kube-node-ready", "rules": alerts,
 	}}})
 	if err != nil {
 		t.Fatal(err)
