@@ -421,7 +421,7 @@ func (m *model) shape(in decide.Input, p decide.Plan) {
 func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, again bool) {
 	switch p.Step {
 	case decide.StepStart:
-		t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID, BootID: in.Node.BootID, Gated: in.Node.Gated, Request: decide.PendingRequest(in.Node.Record)}
+		t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID, BootID: in.Node.BootID, Gated: in.Closed(), Request: decide.PendingRequest(in.Node.Record)}
 		if unseen := m.pods[workerpod.VerifyName(t, in.Node.Record.Sequence)]; in.Node.Record.LastReason == attempt.ReasonPodRefused && unseen != nil && workerpod.Observe(unseen).Occupies {
 			if unseen.DeletionTimestamp != nil {
 				return false, false

@@ -80,7 +80,7 @@ func planRules(now time.Time) []planRule {
 			}
 			pod := CurrentPod(in.Node.Record, in.Pods)
 			return pod != nil && p.Recorded != nil && p.Recorded.Number == pod.Attempt.Number && p.Recorded.Result.Outcome == attempt.Passed && pod.Passed() &&
-				pod.Attempt.Basis.Checks == in.Checks && !otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) && pod.Attempt.Basis.Gated && Eligible(in) &&
+				pod.Attempt.Basis.Checks == in.Checks && !otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) && (pod.Attempt.Basis.Gated || !in.Closed()) && Eligible(in) &&
 				!pod.Terminating && !in.GateOpenSeen.After(pod.Seen.First)
 		}},
 		{"the label is set with a pass only", func(_ Input, _ Evidence, p Plan) bool {
