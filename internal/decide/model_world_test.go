@@ -634,7 +634,7 @@ func (m *model) ready(s corev1.ConditionStatus) {
 	m.touch(n)
 }
 
-// accuse has a monitoring agent report a problem of the joining node, or that it is over.
+// accuse has a monitoring agent, or a person, report a problem of the joining node, or that it is over.
 func (m *model) accuse() {
 	const deadlock = "KernelDeadlock"
 	n := m.nodes[joining]
@@ -645,6 +645,9 @@ func (m *model) accuse() {
 	}
 	c := &n.Status.Conditions[i]
 	c.LastTransitionTime = metav1.NewTime(m.now)
+	if m.serial++; m.serial%2 == 0 {
+		c.LastTransitionTime = metav1.Time{} // as a person sets it with kubectl patch
+	}
 	if c.Status == corev1.ConditionTrue {
 		c.Status = corev1.ConditionFalse
 	} else {
