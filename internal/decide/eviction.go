@@ -21,10 +21,12 @@ func (d *decision) avoidEviction() {
 		switch {
 		case t.Effect != corev1.TaintEffectNoExecute:
 			safe = append(safe, t)
-		case !slices.ContainsFunc(d.in.Node.GatedBy, func(on marks.Taint) bool { return on.Key == t.Key }):
+		case !slices.ContainsFunc(d.in.Node.GatedBy, func(on marks.Taint) bool {
+			return on.ID() == t.ID() || on.ID() == t.Fallback().ID()
+		}):
 			evicting = append(evicting, t)
 		}
-		// A taint stays as it is if the node already carries it or its fallback.
+		// A taint stays as it is if the node already carries it or its fallback. Another effect of its key is another taint.
 	}
 	if len(evicting) == 0 {
 		d.Change.GateTaints = safe

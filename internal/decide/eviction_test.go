@@ -17,6 +17,7 @@ var (
 	execute  = marks.Taint{Key: "k", Value: "true", Effect: corev1.TaintEffectNoExecute}
 	standIn  = marks.Taint{Key: "k", Value: "true", Effect: corev1.TaintEffectNoSchedule}
 	schedule = marks.Taint{Key: "other", Effect: corev1.TaintEffectNoSchedule}
+	soft     = marks.Taint{Key: "k", Effect: corev1.TaintEffectPreferNoSchedule}
 )
 
 // executing gates the node's profile by a NoExecute taint and another one.
@@ -47,6 +48,7 @@ func TestANoExecuteTaintEvictsNobody(t *testing.T) {
 		"no taint is NoExecute":     {failing(func(in *Input) { in.Profile.Taints = []marks.Taint{schedule} }), busy, []marks.Taint{schedule}, false, ""},
 		"closed before it is tried": {verified(unlabelled, executing, func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }), busy, []marks.Taint{schedule, standIn}, true, "ordinary pods: a/b"},
 		"held":                      {exhausted(executing, optOut, ungated), busy, []marks.Taint{schedule, standIn}, true, "ordinary pods: a/b"},
+		"a soft one of its key":     {failing(gatedBy(soft)), busy, []marks.Taint{schedule, standIn}, true, "ordinary pods: a/b"},
 	} {
 		plan, asked := ask(t, tc.in, tc.world)
 		if plan.Step != StepRecord || plan.Change.Gate != gateClose || !slices.Equal(plan.Change.GateTaints, tc.closes) || slices.Contains(asked, NeedOccupants) != tc.asks {
@@ -62,6 +64,41 @@ func TestANoExecuteTaintEvictsNobody(t *testing.T) {
 	}
 	if plan, asked := ask(t, verified(unlabelled, executing, with(pod(2, openGate, ended(attempt.Passed)))), busy); plan.Step != StepRecord || len(asked) > 0 {
 		t.Errorf("a pass asked for %v: %+v", asked, plan)
+	}
+}
+
+// A taint that keeps no pod off takes the place of no other taint with its key: the gate closes by one write, whatever
+// closes it. Otherwise each look would write, and no attempt would start.
+func TestSoftTaintReplacesNoOther(t *testing.T) {
+	both := func(in *Input) { in.Profile.Taints = []marks.Taint{soft, execute} }
+	for name, in := range map[string]Input{
+		"verified again":           verified(both, gatedBy(soft), func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }),
+		"its label is gone, too":   verified(both, gatedBy(soft), unlabelled, func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }),
+		"held":                     exhausted(both, gatedBy(soft), optOut),
+		"held before":              exhausted(both, gatedBy(soft), optOut, heldBy(GuardDoNotDelete)),
+		"asks for repair":          exhausted(both, gatedBy(soft), asksForRepair),
+		"deleted":                  exhausted(both, gatedBy(soft)),
+		"fails by its own fault":   verified(both, gatedBy(soft), failedOnce, with(pod(3, openGate, ended(attempt.Failed), resultSeen(failedAt)))),
+		"the strict one elsewhere": exhausted(gatedBy(soft), optOut, func(in *Input) { in.Profile.Taints = []marks.Taint{soft, execute, schedule} }),
+	} {
+		for _, busy := range []bool{false, true} {
+			w := pool()
+			w.probes = []workerpod.Observation{probe("m0", ended(attempt.Passed))}
+			closes := execute
+			if busy {
+				w.workloads.Names, closes = []string{"a/b"}, standIn
+			}
+			plan, _ := ask(t, in, w)
+			if plan.Change.Gate != gateClose || !slices.Contains(plan.Change.GateTaints, closes) {
+				t.Errorf("%s, busy %t: %q closes by %v, want %v", name, busy, plan.Step, plan.Change.GateTaints, closes)
+				continue
+			}
+			settled := after(in, plan)
+			settled.Node.GatedBy, settled.Pods = append(slices.Clone(in.Node.GatedBy), closes), nil
+			if plan, _ = ask(t, settled, w); plan.Change.Gate == gateClose && plan.Step != StepDelete {
+				t.Errorf("%s, busy %t: closes again by %v", name, busy, plan.Change.GateTaints)
+			}
+		}
 	}
 }
 

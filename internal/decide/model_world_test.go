@@ -422,7 +422,7 @@ func (m *model) shape(in decide.Input, p decide.Plan) {
 func (m *model) act(n *corev1.Node, in decide.Input, p decide.Plan) (changed, again bool) {
 	switch p.Step {
 	case decide.StepStart:
-		t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID, BootID: in.Node.BootID, Gated: in.Node.Gated, Request: decide.PendingRequest(in.Node.Record)}
+		t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID, BootID: in.Node.BootID, Gated: in.Closed(), Request: decide.PendingRequest(in.Node.Record)}
 		if unseen := m.pods[workerpod.VerifyName(t, in.Node.Record.Sequence)]; in.Node.Record.LastReason == attempt.ReasonPodRefused && unseen != nil && workerpod.Observe(unseen).Occupies {
 			if unseen.DeletionTimestamp != nil {
 				return false, false
@@ -635,7 +635,7 @@ func (m *model) ready(s corev1.ConditionStatus) {
 	m.touch(n)
 }
 
-// accuse has a monitoring agent report a problem of the joining node, or that it is over.
+// accuse has a monitoring agent, or a person, report a problem of the joining node, or that it is over.
 func (m *model) accuse() {
 	const deadlock = "KernelDeadlock"
 	n := m.nodes[joining]
@@ -646,6 +646,9 @@ func (m *model) accuse() {
 	}
 	c := &n.Status.Conditions[i]
 	c.LastTransitionTime = metav1.NewTime(m.now)
+	if m.serial++; m.serial%2 == 0 {
+		c.LastTransitionTime = metav1.Time{} // as a person sets it with kubectl patch
+	}
 	if c.Status == corev1.ConditionTrue {
 		c.Status = corev1.ConditionFalse
 	} else {

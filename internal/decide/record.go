@@ -67,7 +67,8 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	}
 	r.Sequence, r.Attempts, r.Inconclusive = a.Number, d.spent.attempts, d.spent.inconclusive
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
-	r.LastTime, r.DurationMs = ptr.To(timestamp(d.now)), result.Duration.Milliseconds()
+	// The node's clock, which may be set while a worker runs, measures the duration.
+	r.LastTime, r.DurationMs = ptr.To(timestamp(d.now)), min(max(result.Duration, 0), marks.MaxDuration).Milliseconds()
 	r.NextAttemptTime, r.Probed, r.Deletion = nil, false, nil
 	exhausted := false
 	if result.Outcome != attempt.Failed || !d.exhausted() {

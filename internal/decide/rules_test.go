@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -80,7 +82,7 @@ func planRules(now time.Time) []planRule {
 			}
 			pod := CurrentPod(in.Node.Record, in.Pods)
 			return pod != nil && p.Recorded != nil && p.Recorded.Number == pod.Attempt.Number && p.Recorded.Result.Outcome == attempt.Passed && pod.Passed() &&
-				pod.Attempt.Basis.Checks == in.Checks && !otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) && pod.Attempt.Basis.Gated && Eligible(in) &&
+				pod.Attempt.Basis.Checks == in.Checks && !otherBoot(pod.Attempt.Basis.BootID, in.Node.BootID) && (pod.Attempt.Basis.Gated || !in.Closed()) && Eligible(in) &&
 				!pod.Terminating && !in.GateOpenSeen.After(pod.Seen.First)
 		}},
 		{"the label is set with a pass only", func(_ Input, _ Evidence, p Plan) bool {
@@ -132,6 +134,9 @@ func planRules(now time.Time) []planRule {
 			}
 			return p.Step != StepRecord && p.Step != StepDelete || r.Sequence == before.Sequence && r.Attempts == before.Attempts && r.LastOutcome == before.LastOutcome
 		}},
+		{"a record that is written can be read", func(in Input, _ Evidence, p Plan) bool {
+			return p.Step != StepRecord && p.Step != StepDelete || p.Change.KeepRecord || readable(in, p.Change.Record)
+		}},
 		{"a pod of no recorded attempt is deleted on a fresh node only", func(in Input, ev Evidence, p Plan) bool {
 			return ev.Fresh || !hasUnrecorded(in.Node.Record, p.Delete, ev.Current)
 		}},
@@ -151,4 +156,11 @@ func planRules(now time.Time) []planRule {
 			return p.RequeueAfter >= 0 && (p.Condition == nil || len(p.Condition.Message) < 4*attempt.MaxMessage)
 		}},
 	}
+}
+
+// readable reports whether the record is read from the node as it was written.
+func readable(in Input, r marks.Record) bool {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: types.UID(in.Node.UID), Annotations: map[string]string{marks.AnnotationRecord: r.Encode()}}}
+	f := marks.Observe(n, marks.Vocabulary{})
+	return f.RecordProblem == "" && f.Record.Encode() == r.Encode()
 }

@@ -79,15 +79,11 @@ func suspectCondition(in Input, now time.Time) (*marks.Suspicion, config.Suspect
 			}
 			continue
 		}
-		begins := suspicionOf(*c)
+		begins := marks.SuspicionOf(*c)
 		begins.Time = timestamp(now)
 		return &begins, by, 0
 	}
 	return nil, config.SuspectCondition{}, wait
-}
-
-func suspicionOf(c corev1.NodeCondition) marks.Suspicion {
-	return marks.Suspicion{Type: c.Type, Status: c.Status, Transition: ptr.To(c.LastTransitionTime.UTC())}
 }
 
 // SuspectConditionOf is the node's condition of the type, if it has the status.
@@ -221,10 +217,10 @@ func (d *decision) settleSuspicion(r *marks.Record, answers string, outcome atte
 		since, ok := d.in.SuspectSince[by.Type]
 		// The worker may have begun before a later transition.
 		if c := SuspectConditionOf(d.in.Node, by); c != nil && ok && !since.After(began) {
-			cleared(suspicionOf(*c))
+			cleared(marks.SuspicionOf(*c))
 		}
 	}
-	r.Suspicion, r.Cleared = nil, kept
+	r.Suspicion, r.Cleared = nil, kept[max(0, len(kept)-marks.MaxCleared):] // more types may be configured
 }
 
 // SuspicionResult is the result of a suspicion from a condition, for metrics.

@@ -406,3 +406,48 @@ func TestFlappingDetector(t *testing.T) {
 		t.Errorf("%d verifications, %d of them behind a closed gate", began, closed)
 	}
 }
+
+// What is written can be read, whatever the API server holds of the node: else the record would be lost, with all that
+// protects the node, and the reason to write it would be new at each look.
+func TestWhatIsWrittenCanBeRead(t *testing.T) {
+	since := func(at time.Time) func(*Input) {
+		return func(in *Input) { in.Node.Conditions[0].LastTransitionTime = metav1.NewTime(at) }
+	}
+	is, passes := accused(corev1.ConditionTrue), with(pod(2, openGate, ended(attempt.Passed)))
+	many := func(in *Input) {
+		in.Profile.SuspectConditions = nil
+		for i := range 120 {
+			kind := corev1.NodeConditionType(fmt.Sprint("Problem", i))
+			in.Profile.SuspectConditions = append(in.Profile.SuspectConditions, config.SuspectCondition{Type: kind, Status: corev1.ConditionTrue})
+			in.Node.Record.Cleared = append(in.Node.Record.Cleared, marks.Suspicion{Type: kind, Status: corev1.ConditionTrue, Time: now})
+		}
+		in.Node.Record.Cleared = in.Node.Record.Cleared[:100]
+		in.Node.Record.Suspicion = &marks.Suspicion{Type: "Problem110", Status: corev1.ConditionTrue, Time: now}
+	}
+	slow := pod(2, openGate, ended(attempt.Passed))
+	slow.Attempt.Result.Duration = 56 * 365 * 24 * time.Hour // the node's clock began in 1970
+	for name, in := range map[string]Input{
+		"a condition without a time":     verified(suspects(), is, since(time.Time{})),
+		"one of before 1970":             verified(suspects(), is, since(time.Date(1969, 12, 31, 23, 59, 59, 0, time.UTC))),
+		"one beyond the year 9999":       verified(suspects(), is, since(time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -3600)))),
+		"with a request":                 verified(suspects(), is, since(time.Time{}), requests("a")),
+		"a request":                      verified(requests(strings.Repeat("\u20ac", 84))),
+		"a condition without it, passed": verified(suspects(), is, since(time.Time{}), underSuspicion, passes),
+		"more types than a record holds": verified(many, passes),
+		"a worker of half a century":     verified(underSuspicion, with(slow)),
+	} {
+		plan, _ := ask(t, in, world{})
+		if plan.Step != StepRecord || !readable(in, plan.Change.Record) {
+			t.Errorf("%s: %q, record %+v", name, plan.Step, plan.Change.Record)
+			continue
+		}
+		r := plan.Change.Record
+		in.Node.Record, in.Pods = r, nil
+		if s, _, _ := newSuspicion(in, now); s != nil {
+			t.Errorf("%s: it is suspect again: %+v, record %+v", name, s, r)
+		}
+		if len(r.Cleared) > 0 && r.Cleared[len(r.Cleared)-1].Time != now {
+			t.Errorf("%s: what this pass cleared is not remembered: %+v", name, r.Cleared)
+		}
+	}
+}

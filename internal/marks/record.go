@@ -67,7 +67,7 @@ type Record struct {
 	Deletion *Deletion `json:"deletion,omitempty"`
 	// Suspicion is why a verified node is verified again, where a condition or a request asks for it. A pass removes it.
 	Suspicion *Suspicion `json:"suspicion,omitempty"`
-	// Cleared are suspicions that a pass removed, at most one for each type of a condition.
+	// Cleared are suspicions that a pass removed, at most one for each type of a condition and MaxCleared in all.
 	Cleared []Suspicion `json:"cleared,omitempty"`
 	// Request is the last value of AnnotationVerifyRequested that was answered, and RequestTime when an attempt for one
 	// was last decided on.
@@ -82,7 +82,8 @@ type Record struct {
 
 // Suspicion is one transition of a condition that makes a node suspect, or a request.
 type Suspicion struct {
-	// Type, Status and Transition (lastTransitionTime) are those of the condition; empty for a request.
+	// Type, Status and Transition (lastTransitionTime) are those of the condition; empty for a request. Transition is nil
+	// if the condition has no such time.
 	Type       corev1.NodeConditionType `json:"type,omitempty"`
 	Status     corev1.ConditionStatus   `json:"status,omitempty"`
 	Transition *time.Time               `json:"transition,omitempty"`
@@ -92,9 +93,22 @@ type Suspicion struct {
 	Time time.Time `json:"time"`
 }
 
-// Same reports whether it is about the same transition of the condition.
+// SuspicionOf is the present transition of a condition. Its time is nil if the condition has none, or one that no
+// record holds: whoever writes a condition may omit lastTransitionTime.
+func SuspicionOf(c corev1.NodeCondition) Suspicion {
+	s := Suspicion{Type: c.Type, Status: c.Status}
+	if at := c.LastTransitionTime.UTC(); encodableTime(&at) {
+		s.Transition = &at
+	}
+	return s
+}
+
+// Same reports whether it is about the same transition of the condition. Transitions without a time cannot be told
+// apart.
 func (s Suspicion) Same(c corev1.NodeCondition) bool {
-	return s.Type == c.Type && s.Status == c.Status && s.Transition != nil && s.Transition.Equal(c.LastTransitionTime.Time)
+	now := SuspicionOf(c)
+	return s.Type == now.Type && s.Status == now.Status && (s.Transition == nil) == (now.Transition == nil) &&
+		(s.Transition == nil || s.Transition.Equal(*now.Transition))
 }
 
 // Deletion is a deletion that was decided, and that may have begun.
@@ -153,8 +167,8 @@ const (
 	// maxRecord and maxText are in bytes. A record with two messages of attempt.MaxMessage and a dozen of cleared
 	// suspicions has 6 KiB; a name, a type or an ID has at most 316 bytes.
 	maxRecord, maxText = 64 << 10, 1 << 10
-	// maxCleared is beyond the number of conditions that a node has.
-	maxCleared = 100
+	// MaxCleared limits Cleared; it is beyond the number of conditions that a node has.
+	MaxCleared = 100
 )
 
 // invalid says which bound the record breaks; empty if none.
@@ -182,20 +196,20 @@ func (r Record) invalid() string {
 	}
 	switch {
 	case slices.ContainsFunc(counts, func(n int32) bool { return n < 0 || n > maxCount }), r.DurationMs < 0,
-		r.DurationMs > maxDuration.Milliseconds():
-		return fmt.Sprintf("has a count that is negative or above %d, or a duration of more than %s", maxCount, maxDuration)
+		r.DurationMs > MaxDuration.Milliseconds():
+		return fmt.Sprintf("has a count that is negative or above %d, or a duration of more than %s", maxCount, MaxDuration)
 	case slices.ContainsFunc(times, func(t *time.Time) bool { return !encodableTime(t) }):
 		return "has a time before 1970 or after 9999"
-	case len(r.Cleared) > maxCleared, slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxText }):
-		return fmt.Sprintf("has a text longer than %d bytes, or a list longer than %d", maxText, maxCleared)
+	case len(r.Cleared) > MaxCleared, slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxText }):
+		return fmt.Sprintf("has a text longer than %d bytes, or a list longer than %d", maxText, MaxCleared)
 	case taken > MaxTakenBack:
 		return fmt.Sprintf("has more than %d passes that were taken back", MaxTakenBack)
 	}
 	return ""
 }
 
-// maxDuration is more than a worker may run (worker.timeoutSeconds).
-const maxDuration = 366 * 24 * time.Hour
+// MaxDuration limits DurationMs; it is more than a worker may run (worker.timeoutSeconds).
+const MaxDuration = 366 * 24 * time.Hour
 
 // CarriesRecord reports whether the node's annotation begins as Encode writes a record of this node. For tens of
 // thousands of nodes that is much less work than to read the records.

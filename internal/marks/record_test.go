@@ -1,6 +1,7 @@
 package marks
 
 import (
+	"encoding/json"
 	"maps"
 	"math"
 	"reflect"
@@ -56,7 +57,7 @@ func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 		overflow("inconclusive", math.MaxInt32), overflow("inconclusive", -1), overflow("superseded", -1), overflow("superseded", maxCount+1), overflow("durationMs", -1), overflow("shared", -1),
 		`{"nodeUID":"u1","lastTime":"9999-12-31T23:59:59-23:59"}`, `{"nodeUID":"u1","lastTime":"10000-01-01T00:00:00Z"}`, `{"nodeUID":"u1","lastTime":"0001-01-01T00:00:00Z"}`, `{"nodeUID":"u1","verifiedTime":"1969-01-01T00:00:00Z"}`,
 		`{"nodeUID":"u1","lastMessage":"` + strings.Repeat("x", maxText+1) + `"}`, `{"nodeUID":"u1","suspicion":{"time":"2026-01-01T00:00:00Z","type":"` + strings.Repeat("x", maxText+1) + `"}}`,
-		`{"nodeUID":"u1","cleared":[` + strings.Repeat(`{"time":"2026-01-01T00:00:00Z"},`, maxCleared) + `{"time":"2026-01-01T00:00:00Z"}]}`,
+		`{"nodeUID":"u1","cleared":[` + strings.Repeat(`{"time":"2026-01-01T00:00:00Z"},`, MaxCleared) + `{"time":"2026-01-01T00:00:00Z"}]}`,
 		`{"nodeUID":"u1","unknown":"` + strings.Repeat("x", maxRecord) + `"}`, overflow("durationMs", math.MaxInt64), `{"nodeUID":"u1","cleared":[{"time":"1000-01-01T00:00:00Z"}]}`,
 		`{"nodeUID":"u1","takenBack":{"passes":["1000-01-01T00:00:00Z"]}}`, `{"nodeUID":"u1","takenBack":{"by":"` + strings.Repeat("x", maxText+1) + `"}}`,
 		`{"nodeUID":"u1","takenBack":{"passes":[` + strings.Repeat(`"2026-01-01T00:00:00Z",`, MaxTakenBack) + `"2026-01-01T00:00:00Z"]}}`,
@@ -96,7 +97,7 @@ func TestMayHaveVerified(t *testing.T) {
 }
 
 // Any annotation can be read, and what is read can be written again, because decisions write records that they have
-// read.
+// read. What is written about any condition or request can be read, too.
 func FuzzRecord(f *testing.F) {
 	at := time.Unix(1_772_366_400, 0).UTC()
 	f.Add(Record{NodeUID: "u1", Sequence: 1, LastTime: &at, Deletion: &Deletion{Time: at}}.Encode())
@@ -104,10 +105,18 @@ func FuzzRecord(f *testing.F) {
 		`{"nodeUID":"u1","lastTime":"9999-12-31T23:59:59-23:59"}`, `{"nodeUID":"u1","lastTime":"1970-01-01T00:00:00+23:59"}`, `{"nodeUID":"u1","deletion":{"time":"9999-12-31T24:00:00Z"}}`} {
 		f.Add(raw)
 	}
+	for _, at := range []string{"null", `"0001-01-01T00:00:00Z"`, `"1969-12-31T23:59:59Z"`, `"9999-12-31T23:59:59-23:59"`, `"2026-03-01T12:00:00Z"`} {
+		f.Add(`{"type":"KernelDeadlock","status":"True","lastTransitionTime":` + at + `}`)
+	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		r, fault := read(raw)
 		if fault != "" && !reflect.DeepEqual(r, Record{HistoryLost: true}) {
 			t.Errorf("half a record: %+v", r)
+		}
+		for _, written := range writes(raw) {
+			if again, fault := read(written.Encode()); fault != "" || again.Encode() != written.Encode() {
+				t.Errorf("written %s, read %+v: %s", written.Encode(), again, fault)
+			}
 		}
 		again, fault := read(r.Encode())
 		if r.NodeUID == "u1" && (fault != "" || again.Sequence != r.Sequence || again.MayHaveVerified() != r.MayHaveVerified()) {
@@ -123,6 +132,23 @@ func FuzzRecord(f *testing.F) {
 			}
 		}
 	})
+}
+
+// writes are records that the controller writes about what others write: a condition that makes the node suspect, and a
+// request.
+func writes(raw string) []Record {
+	var all []Record
+	c := corev1.NodeCondition{}
+	if json.Unmarshal([]byte(raw), &c) == nil && len(c.Type)+len(c.Status) <= maxText {
+		s := SuspicionOf(c)
+		all = append(all, Record{NodeUID: "u1", Suspicion: &s, Cleared: []Suspicion{s}})
+		all[0].Suspicion.Time, all[0].Cleared[0].Time = time.Unix(1, 0).UTC(), time.Unix(1, 0).UTC()
+	}
+	if id := strings.ToValidUTF8(raw, ""); len(id) <= 253 { // the API server holds no other text
+		s := Suspicion{Request: id, Time: time.Unix(1, 0).UTC()}
+		all = append(all, Record{NodeUID: "u1", Suspicion: &s}, Record{NodeUID: "u1", Request: id, RequestTime: &s.Time})
+	}
+	return all
 }
 
 // FuzzOwned checks that any annotation of owners can be read, and that what is read is written back the same.
