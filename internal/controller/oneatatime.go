@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"maps"
 	"time"
 
@@ -28,7 +29,19 @@ func OneAtATime(mgr ctrl.Manager, name string, concerns func(*corev1.Node) bool,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 				100*time.Millisecond, 30*time.Second),
 		}).
-		Complete(r)
+		Complete(untilStop(r))
+}
+
+// untilStop is the reconciler without the errors of the controller's stop, such as a wait for a rate limit that ends.
+// Each node in the queue would have one, which is logged.
+func untilStop(r reconcile.Reconciler) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+		result, err := r.Reconcile(ctx, req)
+		if ctx.Err() != nil {
+			return reconcile.Result{}, nil //nolint:nilerr // nothing is reconciled any more
+		}
+		return result, err
+	})
 }
 
 // changed lets a node through if it concerns the reconciler and is new, replaces another node, or has other taints,

@@ -1,10 +1,15 @@
 package controller
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // A node is taken if it is new, replaces another one under its name, or has other marks. A change of its status alone
@@ -37,5 +42,39 @@ func TestChangedNodes(t *testing.T) {
 		if p.Delete(event.DeleteEvent{Object: now}) {
 			t.Errorf("%s: taken once it is gone", name)
 		}
+	}
+}
+
+// TestAStopIsNoError checks nodes that wait for a rate limit, or for the API server, when the controller stops: an error
+// would be a line of the log for each.
+func TestAStopIsNoError(t *testing.T) {
+	broken := errors.New("the API server is broken")
+	limit := flowcontrol.NewTokenBucketRateLimiter(0.01, 1)
+	limit.Accept()
+	for name, c := range map[string]struct {
+		stops     bool
+		reconcile func(context.Context) error
+		want      error
+	}{
+		"waits for the limit": {true, limit.Wait, nil},
+		"writes": {true, func(ctx context.Context) error {
+			<-ctx.Done()
+			return errors.Join(broken, ctx.Err())
+		}, nil},
+		"does not stop": {false, func(context.Context) error { return broken }, broken},
+		"does not stop, a request was cancelled": {false, func(context.Context) error { return context.Canceled },
+			context.Canceled},
+	} {
+		ctx, stop := context.WithCancel(t.Context())
+		if c.stops {
+			time.AfterFunc(10*time.Millisecond, stop)
+		}
+		r := untilStop(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			return reconcile.Result{}, c.reconcile(ctx)
+		}))
+		if _, err := r.Reconcile(ctx, reconcile.Request{}); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		stop()
 	}
 }

@@ -30,6 +30,9 @@ func explain(ctx context.Context, v *invocation) error {
 	s = one[0]
 	l := v.leader(ctx)
 	v.noLeader = l.Dead
+	if pods, err := v.cluster.controllerPods(ctx); err == nil { // who may not list them sees the node nevertheless
+		v.unchanging = isDryRun(pods)
+	}
 	n, report := v.summary(s), s.lastReport()
 	if v.structured() {
 		return v.printObject(struct {
@@ -39,6 +42,9 @@ func explain(ctx context.Context, v *invocation) error {
 	}
 	if l.Dead {
 		fmt.Fprintf(&v.out, "%s\n\n", singleLine(l.line(v.now)))
+	}
+	if v.unchanging {
+		fmt.Fprintf(&v.out, "Dry run: %s\n\n", dryRunText)
 	}
 	rows := v.facts(s, n)
 	if v.notServed != "" && len(n.Rules) > 0 {

@@ -64,7 +64,7 @@ type summary struct {
 	Status string `json:"status"`
 	// State is one of decide.States but the first, or one of those above.
 	State string `json:"state"`
-	// Why is the condition's message, or else the record of the last attempt.
+	// Why is the condition's message, or else the record of the last attempt, or that the controller makes a dry run.
 	Why string `json:"why,omitempty"`
 	// Next is the attempt that is to come, if its time is known.
 	Next struct {
@@ -123,11 +123,17 @@ type summary struct {
 	Condition *corev1.NodeCondition `json:"condition,omitempty"`
 }
 
+// dryRunWhy is why a node is pending in a dry run, in which it gets no condition and no record.
+const dryRunWhy = "dry run: nothing on the node changes; the controller's log has the result"
+
 // summary is where a node stands; without a leader no next attempt is to come.
 func (v *invocation) summary(s nodeState) summary {
 	n := s.summary(v.now)
 	if v.noLeader {
 		n.Next.Time = time.Time{}
+	}
+	if v.unchanging && n.Why == "" && n.Status == string(decide.StatusPending) {
+		n.Why = dryRunWhy
 	}
 	return n
 }

@@ -70,12 +70,13 @@ func (v *invocation) overview(ctx context.Context) overview {
 			o.Replicas.Ready++
 		}
 		for _, c := range p.Spec.Containers {
-			o.DryRun = o.DryRun || slices.Contains(c.Args, "--dry-run") || slices.Contains(c.Args, "--dry-run=true")
 			if !slices.Contains(o.Replicas.Images, c.Image) {
 				o.Replicas.Images = append(o.Replicas.Images, c.Image)
 			}
 		}
 	}
+	o.DryRun = isDryRun(o.pods)
+	v.unchanging = o.DryRun
 	if o.Remediates {
 		o.Action = string(n.Remediation.Action)
 		if c := n.Remediation.Condition; n.Remediation.Action == config.ActionCondition {
@@ -105,6 +106,18 @@ func (c *cluster) controllerPods(ctx context.Context) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
+// isDryRun reports whether the controller's pods make a dry run.
+func isDryRun(pods []corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+		return slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
+			return slices.Contains(c.Args, "--dry-run") || slices.Contains(c.Args, "--dry-run=true")
+		})
+	})
+}
+
+// dryRunText is what a dry run does.
+const dryRunText = "workers run, and nothing on nodes changes"
+
 // remediationsRow is the name of the overview's line about actions on failed nodes.
 const remediationsRow = "Remediations"
 
@@ -117,7 +130,7 @@ func (o overview) rows(v *invocation, counts map[string]int) [][]string {
 	}
 	switch {
 	case o.DryRun:
-		add("Dry run", "workers run, and nothing on nodes changes")
+		add("Dry run", dryRunText)
 	case !o.Remediates:
 		add(remediationsRow, "off (nodeManagement.deleteFailedNodes)")
 	case o.Remediations == nil:

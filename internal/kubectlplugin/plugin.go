@@ -56,6 +56,7 @@ type invocation struct {
 	ruleSet    []rule.Rule         // NodeReadinessRules, as far as they could be read
 	notServed  string              // why rules are not served, as a rule or a node reports it
 	noLeader   bool
+	unchanging bool // the controller makes a dry run
 
 	// Flags.
 	configPath, colourMode, output, selector, container string

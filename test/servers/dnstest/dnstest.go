@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,6 +32,8 @@ type Behaviour struct {
 	DropFirst int
 	// FailFirst answers so many UDP queries with SERVFAIL before it answers them.
 	FailFirst int
+	// Port of the server. Default: any that is free.
+	Port uint16
 	// NoTCP has nothing listen on TCP.
 	NoTCP bool
 	// Accepted, if not nil, counts the TCP connections; each is only served after AcceptAfter,
@@ -108,7 +111,7 @@ func Start(t testing.TB, b Behaviour) netip.AddrPort {
 // StartAt runs a server on a local address, on one port for UDP and TCP.
 func StartAt(t testing.TB, ip string, b Behaviour) netip.AddrPort {
 	t.Helper()
-	udp, tcp := listen(t, ip)
+	udp, tcp := listen(t, ip, b.Port)
 	h := &handler{Behaviour: b}
 	if b.From != "" {
 		var err error
@@ -142,11 +145,11 @@ func StartAt(t testing.TB, ip string, b Behaviour) netip.AddrPort {
 	return netip.MustParseAddrPort(udp.LocalAddr().String())
 }
 
-func listen(t testing.TB, ip string) (net.PacketConn, net.Listener) {
+func listen(t testing.TB, ip string, port uint16) (net.PacketConn, net.Listener) {
 	t.Helper()
 	var failure error
 	for range 20 {
-		tcp, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+		tcp, err := net.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(int(port))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,6 +276,7 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, q *mdns.Msg) {
 func (h *handler) answer(q *mdns.Msg) *mdns.Msg {
 	a := new(mdns.Msg)
 	a.SetReply(q)
+	a.RecursionAvailable = true // glibc takes an empty answer without it for that of a lame server
 	a.Rcode = h.Rcode
 	name := strings.ToLower(q.Question[0].Name)
 	records, exists := h.Zone[name]

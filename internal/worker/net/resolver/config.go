@@ -48,7 +48,7 @@ type Config struct {
 	// Timeout of one query, and Attempts at a server. Defaults 5 seconds and 2.
 	Timeout  time.Duration
 	Attempts int
-	// Odd describes each nameserver line that resolvers skip or read in different ways.
+	// Odd describes each nameserver line that resolvers skip.
 	Odd []string
 	// LongSearch describes a search line that musl ignores; empty if there is none.
 	LongSearch string
@@ -69,8 +69,8 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// Parse parses a resolv.conf. Like libc, it skips a nameserver that is no IP address, and takes what precedes a '#' or
-// ';'. Unlike for libc, a nameserver may have a port, as in [127.0.0.1]:5353.
+// Parse parses a resolv.conf. Like libc, it skips a nameserver that is no IP address, such as 10.0.0.1#53. Unlike for
+// libc, a nameserver may have a port, as in [127.0.0.1]:5353.
 func Parse(data []byte) (Config, error) {
 	parsed, err := mdns.ClientConfigFromReader(bytes.NewReader(data))
 	if err != nil {
@@ -85,17 +85,10 @@ func Parse(data []byte) (Config, error) {
 		LongSearch: longSearch(data),
 	}
 	for _, s := range parsed.Servers {
-		trimmed := s
-		if i := strings.IndexAny(s, "#;"); i >= 0 { // as in res_init.c of glibc
-			trimmed = s[:i]
-		}
-		server, err := ParseServer(trimmed)
-		switch {
-		case err != nil:
+		server, err := ParseServer(s)
+		if err != nil {
 			c.Odd = append(c.Odd, fmt.Sprintf("nameserver %q is skipped, because it is not an IP address", s))
 			continue
-		case trimmed != s:
-			c.Odd = append(c.Odd, fmt.Sprintf("nameserver %q counts as %s, as for glibc; musl and Go skip it", s, trimmed))
 		}
 		if len(c.Servers) < maxServers && !slices.Contains(c.Servers, server) {
 			c.Servers = append(c.Servers, server)

@@ -452,8 +452,8 @@ func (s Server) fail(ctx context.Context, protocol, question string, timeout tim
 		e.Code = check.ReasonTimeout
 		e.Text = fmt.Sprintf("did not answer a query for %s in %s", question, timeout.Round(time.Millisecond))
 		if stray := s.stray.Load(); stray != nil && protocol == UDP {
-			e.Text += fmt.Sprintf(" (an answer came from %s, and programs ignore those of another address: the answers "+
-				"of a Service are not translated back, as without the kernel module br_netfilter)", stray)
+			e.Text += fmt.Sprintf(" (an answer came from %s, and programs ignore it: the kernel module br_netfilter may "+
+				"be missing)", stray)
 		}
 	case errors.As(err, &malformed):
 		e.Code, e.Text = check.ReasonMalformedAnswer, "sent something that is not a DNS answer: "+malformed.Error()
