@@ -186,6 +186,20 @@ func TestPolicyOfRuleTolerations(t *testing.T) {
 	}
 }
 
+// Where no policy adds tolerations, who creates a rule whose taint is not tolerated is warned.
+func TestWarningOfATaintThatIsNotTolerated(t *testing.T) {
+	const key, values = "ValidatingAdmissionPolicy kube-node-ready-rule-warnings", "rules: {toleratedKeys: [readiness.k8s.io/b, readiness.k8s.io/a]}"
+	for values, want := range map[string]string{"": "[]", values: `["readiness.k8s.io/a","readiness.k8s.io/b"]`} {
+		validations := get[admissionregistrationv1.ValidatingAdmissionPolicy](t, render(t, values), key).Spec.Validations
+		if len(validations) != 3 || !strings.HasSuffix(validations[2].Expression, "object.spec.taint.key in "+want) {
+			t.Errorf("%q: %+v", values, validations)
+		}
+	}
+	if v := get[admissionregistrationv1.ValidatingAdmissionPolicy](t, render(t, values, "--api-versions", policyAPI), key).Spec.Validations; len(v) != 2 {
+		t.Errorf("where a policy adds tolerations: %+v", v)
+	}
+}
+
 func TestGatingTaintsOfProfilesAreTolerated(t *testing.T) {
 	found := render(t, `
 controller:
