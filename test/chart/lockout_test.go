@@ -3,6 +3,7 @@ package chart
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,15 +61,17 @@ func replicasOn(t *testing.T, client kubernetes.Interface, nodes ...string) bool
 	return slices.Equal(on, nodes)
 }
 
-// createRule creates a rule whose taint may be on every node.
-func createRule(t *testing.T, c *cluster.Cluster) {
+// createRule creates a rule whose taint may be on every node, and returns what the API server warns of.
+func createRule(t *testing.T, c *cluster.Cluster) (warned string) {
 	t.Helper()
 	const rule = `{"apiVersion":"readiness.node.x-k8s.io/v1alpha1","kind":"NodeReadinessRule","metadata":{"name":"agent"},"spec":{
 		"conditions":[{"type":"Agent","requiredStatus":"True"}],"enforcementMode":"continuous",
 		"taint":{"key":"` + ruleTaint + `","effect":"NoSchedule"},"nodeSelector":{"matchLabels":{"kubernetes.io/os":"linux"}}}}`
-	if _, stderr, err := kubectl(t, c, rule, "create", "-f", "-"); err != nil {
-		t.Fatal(stderr)
+	_, warned, err := kubectl(t, c, rule, "create", "-f", "-")
+	if err != nil {
+		t.Fatal(warned)
 	}
+	return warned
 }
 
 // deletePod deletes a pod at once, since no kubelet ends it.
@@ -136,18 +139,30 @@ func TestRulesDoNotLockTheControllerOut(t *testing.T) {
 	}
 }
 
-// An installation into a cluster whose nodes all have a rule's taint: there, the policy comes after the first pods. An
-// API server without such policies has keys in the values.
+// An API server without MutatingAdmissionPolicies has keys in the values, and warns of a rule whose key is missing there.
+// An installation into a cluster whose nodes all have a rule's taint tolerates it.
 func TestFirstPodsTolerateRules(t *testing.T) {
 	t.Parallel()
-	c, client := startCluster(t, cluster.Options{})
+	c, client := startCluster(t, cluster.Options{APIServerArgs: []string{
+		"--disable-admission-plugins=MutatingAdmissionPolicy",
+		"--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false",
+	}})
 	createNamespace(t, client, namespace)
 	schedulerNode(t, client, "one")
 	const values = `{controller: {replicas: 1, image: {tag: local}}, rules: {toleratedKeys: [readiness.k8s.io/listed]}}`
 	setTaints(t, client, "one", false, `{"key":"readiness.k8s.io/listed","effect":"NoSchedule"}`)
 	installOn(t, c, values)
 	eventually(t, "a listed key is tolerated", func() bool { return replicasOn(t, client, "one") })
-	createRule(t, c)
+	eventually(t, "the API server warns of a rule's key that is not listed", func() bool {
+		warned := createRule(t, c)
+		if strings.Contains(warned, "rules.toleratedKeys") {
+			return true
+		}
+		if _, stderr, err := kubectl(t, c, "", "delete", "nrr", "agent"); err != nil {
+			t.Fatal(stderr)
+		}
+		return false
+	})
 	helmOn(t, c, "uninstall", "kube-node-ready")
 	setTaints(t, client, "one", false, `{"key":"`+ruleTaint+`","effect":"NoSchedule"}`)
 	installOn(t, c, values)
