@@ -57,6 +57,7 @@ var examinations = []struct {
 	{"image", examineImage, "the workers run the kube-node-ready image, and write reports"},
 	{"rights", examineRights, "the service accounts have the permissions that the configuration needs"},
 	{"controllers", examineControllers, "no two controllers act on the same taint, or serve rules"},
+	{"tolerations", examineTolerations, "the controller's pods tolerate the taints of NodeReadinessRules"},
 	{"workers", examineWorkers, "every worker pod is in a namespace that its controller watches"},
 	{"nodes", examineNodes, "worker pods are accepted, and fewer than half of the nodes are closed"},
 	{"dns", examineDNS, "cluster DNS can run"},

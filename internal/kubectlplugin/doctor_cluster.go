@@ -6,12 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	schedulinghelpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/checks/dns"
 )
@@ -53,12 +51,5 @@ func examineDNS(ctx context.Context, v *invocation, d *diagnosis) error {
 
 // toleratesAny reports whether the pod tolerates the taints of some node.
 func toleratesAny(p *corev1.Pod, nodes []corev1.Node) bool {
-	keepsOff := func(t *corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
-	}
-	return slices.ContainsFunc(nodes, func(n corev1.Node) bool {
-		_, found := schedulinghelpers.FindMatchingUntoleratedTaint(logr.Discard(), n.Spec.Taints, p.Spec.Tolerations,
-			keepsOff, true)
-		return !found
-	})
+	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return tolerates(p, n.Spec.Taints...) })
 }

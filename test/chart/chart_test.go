@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 )
 
@@ -130,6 +132,72 @@ func tolerates(tolerations []corev1.Toleration, key string, effect corev1.TaintE
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 		return t.Key == key && t.Operator == corev1.TolerationOpExists && t.Effect == effect
 	})
+}
+
+// No default tolerates every taint, nor one by which a node is drained. A dead node's is tolerated for a short time.
+func TestTheControllerToleratesNoDrain(t *testing.T) {
+	for _, values := range []string{"", "controller: {config: {rules: {enabled: false}}}", "rules: {toleratedKeys: [readiness.k8s.io/agent]}"} {
+		tolerations := deployment(t, render(t, values)).Spec.Template.Spec.Tolerations
+		for _, key := range []string{"node.kubernetes.io/unschedulable", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"} {
+			for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
+				for _, tolerated := range tolerations {
+					if tolerated.ToleratesTaint(klog.Background(), &corev1.Taint{Key: key, Effect: effect}, false) {
+						t.Errorf("%s: %+v tolerates %s:%s", values, tolerated, key, effect)
+					}
+				}
+			}
+		}
+		for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+			if !slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+				return t.Key == key && t.Effect == corev1.TaintEffectNoExecute && t.TolerationSeconds != nil
+			}) {
+				t.Errorf("%s: %s is tolerated for ever: %v", values, key, tolerations)
+			}
+		}
+		if strings.Contains(values, "toleratedKeys") != tolerates(tolerations, ruleTaint, "") {
+			t.Errorf("%s: %v", values, tolerations)
+		}
+	}
+	for _, key := range []string{"node.kubernetes.io/unschedulable", "karpenter.sh/disrupted", "readiness.k8s.io/", "a"} {
+		if _, failure := template(t, "rules: {toleratedKeys: ["+key+"]}"); !strings.Contains(failure, "toleratedKeys") {
+			t.Errorf("%s is taken: %s", key, failure)
+		}
+	}
+}
+
+// The policy that adds tolerations to the controller's pods is there where it can be, and is for these pods.
+func TestPolicyOfRuleTolerations(t *testing.T) {
+	const key = "MutatingAdmissionPolicy kube-node-ready-rule-tolerations"
+	found := render(t, "", "--api-versions", policyAPI)
+	policy := get[admissionregistrationv1.MutatingAdmissionPolicy](t, found, key).Spec
+	if *policy.FailurePolicy != admissionregistrationv1.Ignore || policy.MatchConstraints.NamespaceSelector.MatchLabels[corev1.LabelMetadataName] != namespace {
+		t.Errorf("%+v", policy)
+	}
+	if want := deployment(t, found).Spec.Selector.MatchLabels; !maps.Equal(policy.MatchConstraints.ObjectSelector.MatchLabels, want) {
+		t.Errorf("it is for pods with %v, and the controller's have %v", policy.MatchConstraints.ObjectSelector.MatchLabels, want)
+	}
+	for _, values := range []string{"controller: {config: {rules: {enabled: false}}}", "{deploymentMode: daemonset}", "{enabled: false}"} {
+		if _, there := render(t, values, "--api-versions", policyAPI)[key]; there {
+			t.Errorf("%s has it", values)
+		}
+	}
+	if _, there := render(t, "")[key]; there {
+		t.Error("an API server without such policies has it")
+	}
+}
+
+// Where no policy adds tolerations, who creates a rule whose taint is not tolerated is warned.
+func TestWarningOfATaintThatIsNotTolerated(t *testing.T) {
+	const key, values = "ValidatingAdmissionPolicy kube-node-ready-rule-warnings", "rules: {toleratedKeys: [readiness.k8s.io/b, readiness.k8s.io/a]}"
+	for values, want := range map[string]string{"": "[]", values: `["readiness.k8s.io/a","readiness.k8s.io/b"]`} {
+		validations := get[admissionregistrationv1.ValidatingAdmissionPolicy](t, render(t, values), key).Spec.Validations
+		if len(validations) != 3 || !strings.HasSuffix(validations[2].Expression, "object.spec.taint.key in "+want) {
+			t.Errorf("%q: %+v", values, validations)
+		}
+	}
+	if v := get[admissionregistrationv1.ValidatingAdmissionPolicy](t, render(t, values, "--api-versions", policyAPI), key).Spec.Validations; len(v) != 2 {
+		t.Errorf("where a policy adds tolerations: %+v", v)
+	}
 }
 
 func TestGatingTaintsOfProfilesAreTolerated(t *testing.T) {

@@ -216,6 +216,25 @@ metadata:
 {{- $tolerations | uniq | toYaml -}}
 {{- end -}}
 
+{{/*
+Tolerations of the keys in rules.toleratedKeys, and of the rules that the cluster has: at an installation, the policy of
+templates/ruletolerationpolicy.yaml comes after the Deployment's first pods.
+*/}}
+{{- define "kube-node-ready.ruleTolerations" -}}
+{{- if include "kube-node-ready.servesRules" . }}
+{{- $keys := .Values.rules.toleratedKeys | default list -}}
+{{- if .Capabilities.APIVersions.Has "readiness.node.x-k8s.io/v1alpha1/NodeReadinessRule" }}
+{{- range (lookup "readiness.node.x-k8s.io/v1alpha1" "NodeReadinessRule" "" "").items }}
+{{- $key := dig "spec" "taint" "key" "" . }}
+{{- if or (hasPrefix "readiness.k8s.io/" $key) (hasPrefix "startup-taint.cluster-autoscaler.kubernetes.io/" $key) }}{{ $keys = append $keys $key }}{{ end }}
+{{- end }}
+{{- end -}}
+{{- $tolerations := list -}}
+{{- range $keys | uniq | sortAlpha }}{{ $tolerations = append $tolerations (dict "key" . "operator" "Exists") }}{{ end -}}
+{{- with $tolerations }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* "true" when the controller serves NodeReadinessRules. */}}
 {{- define "kube-node-ready.servesRules" -}}
 {{- $config := include "kube-node-ready.config" . | fromYaml -}}

@@ -1,0 +1,72 @@
+package kubectlplugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
+	schedulinghelpers "k8s.io/component-helpers/scheduling/corev1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+)
+
+// tolerationsSince is the first release of Kubernetes with the API of the policy that adds the tolerations of rules to
+// the controller's new pods (MutatingAdmissionPolicy, admissionregistration.k8s.io/v1).
+var tolerationsSince = version.MustParseGeneric("1.36")
+
+// examineTolerations looks for rules whose taint keeps the controller off a node. Where the chart's policy adds their
+// tolerations to new pods, a pod that is older than the rule shows nothing.
+func examineTolerations(ctx context.Context, v *invocation, d *diagnosis) error {
+	switch {
+	case v.cluster.component != componentController || !*v.cluster.config.Rules.Enabled:
+		return nil
+	case d.overview.podsErr != nil:
+		return d.overview.podsErr
+	}
+	server, err := v.cluster.client.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
+	parsed, err := version.ParseGeneric(server.GitVersion)
+	if err != nil {
+		return err
+	}
+	adds := parsed.AtLeast(tolerationsSince)
+	err = each(ctx, v.cluster.dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).List, "",
+		func(o *unstructured.Unstructured) {
+			key, _, _ := unstructured.NestedString(o.Object, "spec", "taint", "key")
+			effect, _, _ := unstructured.NestedString(o.Object, "spec", "taint", "effect")
+			taint := corev1.Taint{Key: key, Effect: corev1.TaintEffect(effect)}
+			kept := slices.IndexFunc(d.overview.pods, func(p corev1.Pod) bool {
+				created := o.GetCreationTimestamp()
+				return keepsOff(&taint) && !(adds && p.CreationTimestamp.Before(&created)) && !tolerates(&p, taint)
+			})
+			if kept < 0 {
+				return
+			}
+			d.found(fmt.Sprintf("the controller's pod %s does not tolerate the taint %s:%s of NodeReadinessRule %s. If every "+
+				"node has the taint, no pod of the controller can be scheduled", d.overview.pods[kept].Name, key, effect, o.GetName()),
+				"add "+key+" to rules.toleratedKeys of the chart, or upgrade the release with Helm, which adds the keys of existing "+
+					"rules (docs/guides/rules.md#where-the-controller-runs)")
+		})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// keepsOff reports whether pods that do not tolerate the taint are not scheduled.
+func keepsOff(t *corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+}
+
+// tolerates reports whether the pod tolerates the taints.
+func tolerates(p *corev1.Pod, taints ...corev1.Taint) bool {
+	_, found := schedulinghelpers.FindMatchingUntoleratedTaint(logr.Discard(), taints, p.Spec.Tolerations, keepsOff, true)
+	return !found
+}
