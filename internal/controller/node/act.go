@@ -324,6 +324,10 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 	if r.View.Tracker.DryRun {
 		return r.finishDryRun(ctx, d)
 	}
+	if plan.ReleasesUnverified() {
+		l.Info("released unverified past its deadline", "released", rec.Released)
+		r.Counters.ReleasedUnverified()
+	}
 	if plan.Releases() {
 		r.Counters.Released(r.View.Tracker.Released(d.in), d.in.Node.Owner.Pool)
 	}
