@@ -59,6 +59,7 @@ func TestOf(t *testing.T) {
 		"no connection":                      {io.ErrUnexpectedEOF, all(Unknown)},
 		"no answer in time":                  {fmt.Errorf("patch: %w", context.DeadlineExceeded), all(Unknown)},
 		"not leading, so it was not sent":    {&leader.RefusedError{Method: "PATCH", Path: "/api/v1/nodes/n", Why: "the lease is held by another"}, all(Unknown)},
+		"not leading, in short":              {fmt.Errorf("post: %w", leader.ErrNotLeading), all(Unknown)},
 		"a status without a code":            {&apierrors.StatusError{}, all(Unknown)},
 		"the same answer, with more context": {fmt.Errorf("delete pod p: %w", policy), all(Refused)},
 	} {
