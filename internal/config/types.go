@@ -194,11 +194,13 @@ type Reconciliation struct {
 	// initTimeoutSeconds and timeoutSeconds). Attempts continue, and a pass still releases the node. What
 	// follows is onDeadline. Default 0: none. A dry run has no deadline.
 	VerificationDeadlineSeconds int32 `json:"verificationDeadlineSeconds,omitempty" minimum:"0" maximum:"31536000"`
-	// OnDeadline is what follows for a node past its deadline: hold or remediate. With remediate, the node counts as one
-	// whose retries are exhausted, whatever keeps it, and goes through the control probe and all guards. That needs
-	// nodeManagement.deleteFailedNodes. An attempt that runs, or that can start, comes first. It does nothing for a node
-	// without checks, or where no verified node can run the probe. Default hold: nothing follows.
-	OnDeadline OnDeadline `json:"onDeadline,omitempty" required:"" enum:"hold remediate"`
+	// OnDeadline is what follows for a node past its deadline: hold, remediate or release. With remediate, the node counts
+	// as one whose retries are exhausted, whatever keeps it, and goes through the control probe and all guards. That needs
+	// nodeManagement.deleteFailedNodes. It does nothing for a node without checks, or where no verified node can run the
+	// probe. With release, the gating taints are removed once, without the verified label, unless the retries are
+	// exhausted. The node counts as failed until it passes, and is tainted again if it exhausts its retries. With either,
+	// an attempt that runs, or that can start, comes first. Default hold: nothing follows.
+	OnDeadline OnDeadline `json:"onDeadline,omitempty" required:"" enum:"hold remediate release"`
 }
 
 // OnDeadline is what follows for a node past its deadline.
@@ -208,6 +210,7 @@ type OnDeadline string
 const (
 	OnDeadlineHold      OnDeadline = "hold"
 	OnDeadlineRemediate OnDeadline = "remediate"
+	OnDeadlineRelease   OnDeadline = "release"
 )
 
 // Backoff is how the wait between attempts grows.

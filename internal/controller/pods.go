@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -75,7 +75,7 @@ func (e AlteredPod) Error() string {
 // DeleteAltered deletes a pod that was made for a node and is not ours any more.
 func (p Pods) DeleteAltered(ctx context.Context, pod *corev1.Pod) error {
 	err := p.Writer.Delete(ctx, p.named(pod.Name), client.Preconditions{UID: &pod.UID})
-	if err = ignoreReplaced(err); err != nil {
+	if err = ignoreGone(err, apierr.Delete); err != nil {
 		return fmt.Errorf("delete pod %s, which was changed when it was created: %w", pod.Name, err)
 	}
 	return nil
@@ -85,7 +85,7 @@ func (p Pods) DeleteAltered(ctx context.Context, pod *corev1.Pod) error {
 func (p Pods) Keep(ctx context.Context, o workerpod.Observation) error {
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, o.UID, workerpod.AnnotationRecorded)
 	err := p.Writer.Patch(ctx, p.named(o.Name), client.RawPatch(types.MergePatchType, []byte(patch)))
-	if err = ignoreReplaced(err); err != nil {
+	if err = ignoreGone(err, apierr.Patch); err != nil {
 		return fmt.Errorf("mark pod %s: %w", o.Name, err)
 	}
 	return nil
@@ -100,7 +100,7 @@ func (p Pods) Delete(ctx context.Context, in decide.Input, o workerpod.Observati
 	if !o.Occupies || in.Node.Lost && o.State == workerpod.Pending {
 		opts = append(opts, client.GracePeriodSeconds(0))
 	}
-	if err := ignoreReplaced(p.Writer.Delete(ctx, p.named(o.Name), opts...)); err != nil {
+	if err := ignoreGone(p.Writer.Delete(ctx, p.named(o.Name), opts...), apierr.Delete); err != nil {
 		return fmt.Errorf("delete pod %s: %w", o.Name, err)
 	}
 	return nil
@@ -110,7 +110,7 @@ func (p Pods) Delete(ctx context.Context, in decide.Input, o workerpod.Observati
 func (p Pods) Force(ctx context.Context, o workerpod.Observation) error {
 	uid := types.UID(o.UID)
 	err := p.Writer.Delete(ctx, p.named(o.Name), client.Preconditions{UID: &uid}, client.GracePeriodSeconds(0))
-	if err = ignoreReplaced(err); err != nil {
+	if err = ignoreGone(err, apierr.Delete); err != nil {
 		return fmt.Errorf("delete pod %s without grace: %w", o.Name, err)
 	}
 	return nil
@@ -126,10 +126,11 @@ func (p Pods) named(name string) *corev1.Pod {
 // goes back into the queue. Conflicts are common on a node that has just joined.
 const ConflictRetries = 8
 
-// ignoreReplaced drops the errors which mean that the object with the UID is gone. These are NotFound and, if another
-// object has the name, Conflict. For a patch, the latter is Invalid, because a UID cannot change.
-func ignoreReplaced(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+// ignoreGone drops the errors which mean that the object with the UID is gone, or has another version. An event of the
+// pod follows.
+func ignoreGone(err error, verb apierr.Verb) error {
+	switch apierr.Of(err, verb) {
+	case apierr.Gone, apierr.Conflict:
 		return nil
 	}
 	return err
@@ -147,19 +148,4 @@ type RetryLater struct {
 // Error implements error.
 func (e RetryLater) Error() string {
 	return fmt.Sprintf("the API server rejected a request; it is sent again in %s", e.After)
-}
-
-// Refusal is the API server's message if it rejects a request until somebody changes a permission or an admission
-// policy. It is empty for nil and for errors that may pass, such as no answer, a conflict, a missing object, too many
-// requests, or an error of the server.
-func Refusal(err error) string {
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) {
-		return ""
-	}
-	switch s := answer.Status(); s.Code {
-	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity:
-		return s.Message
-	}
-	return ""
 }

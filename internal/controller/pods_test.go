@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -103,7 +104,8 @@ func TestPodThatLacksAResourceIsNotBound(t *testing.T) {
 		pod := v.Builder.Verify(target(n), v.Config.For(nil), 1, config.SchedulingScheduler)
 		pod.Spec.PriorityClassName = ""
 		err := Pods{Writer: writer, Namespace: "ns"}.Create(t.Context(), pod, false)
-		if Refusal(err) == "" || len(writer.created) > 0 || writer.priority != nil && !strings.Contains(Refusal(err), "preemptionPolicy Never") {
+		why := apierr.Refusal(err, apierr.Create)
+		if why == "" || len(writer.created) > 0 || writer.priority != nil && !strings.Contains(why, "preemptionPolicy Never") {
 			t.Errorf("%s: %d created (%v)", name, len(writer.created), err)
 		}
 	}
@@ -150,8 +152,8 @@ func TestDeletedPodHasItsGrace(t *testing.T) {
 func TestWritesOfAPodThatIsGone(t *testing.T) {
 	v, _, _ := view(t)
 	o := workerpod.Observe(worker(v, node("n"), 1, exited(1)))
-	for code, want := range map[int]bool{http.StatusNotFound: false, http.StatusConflict: false, http.StatusUnprocessableEntity: false,
-		http.StatusForbidden: true, http.StatusInternalServerError: true} {
+	for code, want := range map[int]bool{http.StatusNotFound: false, http.StatusConflict: false,
+		http.StatusUnprocessableEntity: true, http.StatusForbidden: true, http.StatusInternalServerError: true} {
 		w := &podWriter{err: answer(code)}
 		pods := Pods{Writer: w, Namespace: "ns"}
 		for what, err := range map[string]error{"mark": pods.Keep(t.Context(), o), "delete": pods.Delete(t.Context(), of("n", "uid-n"), o),
@@ -163,19 +165,5 @@ func TestWritesOfAPodThatIsGone(t *testing.T) {
 		if want := "ns/" + o.Name + ` {"metadata":{"uid":"` + o.UID + `","annotations":{"` + workerpod.AnnotationRecorded + `":"true"}}}`; w.patches[0] != want {
 			t.Errorf("patch %s, want %s", w.patches[0], want)
 		}
-	}
-}
-
-// A permanent refusal by the API server has a message. An error that may pass has none.
-func TestRefusal(t *testing.T) {
-	for code, refused := range map[int]bool{http.StatusBadRequest: true, http.StatusForbidden: true, http.StatusMethodNotAllowed: true,
-		http.StatusUnprocessableEntity: true, http.StatusNotFound: false, http.StatusConflict: false, http.StatusTooManyRequests: false,
-		http.StatusInternalServerError: false} {
-		if got := Refusal(answer(code)); (got != "") != refused {
-			t.Errorf("%d: %q", code, got)
-		}
-	}
-	if got := Refusal(errors.New("no answer")); got != "" || Refusal(nil) != "" {
-		t.Errorf("no answer: %q", got)
 	}
 }

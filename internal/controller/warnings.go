@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
@@ -62,7 +63,7 @@ func (w Warnings) Last(ctx context.Context, in decide.Input, fresh bool) string 
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("the events of a pod that does not start cannot be read", "pod", pod.Name,
 			"error", err.Error())
-		if why := Refusal(err); why != "" {
+		if why := apierr.Refusal(err, apierr.Read); why != "" {
 			return attempt.Text("its events cannot be read: " + why)
 		}
 		return known

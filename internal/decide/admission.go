@@ -32,15 +32,15 @@ func TaintsOnCreation(n *corev1.Node, c *config.Config) []marks.Taint {
 }
 
 // MissedTaints lists the taints that a node should have got on creation, but that admission missed. There are none for
-// a node that carries a gating taint, was verified or completed before, is leaving, or is older than
+// a node that carries a gating taint, was verified, completed or released before, is leaving, or is older than
 // admission.backfillMaxAge. The Node does not show whether it runs ordinary pods; see Backfill.
 func MissedTaints(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 	a, f := in.Config.Admission, in.Node
 	switch {
 	case !a.Backfill, now.Sub(f.Created) >= a.BackfillMaxAge.Duration:
 		return nil
-	case in.Closed(), f.Labelled && !bornVerified(in), f.Completed, f.Record.MayHaveVerified(), f.Deleting,
-		f.Leaving != "":
+	case in.Closed(), f.Labelled && !bornVerified(in), f.Completed, f.Record.MayHaveVerified(),
+		f.Record.Released != nil, f.Deleting, f.Leaving != "":
 		return nil
 	}
 	return TaintsOnCreation(n, in.Config)

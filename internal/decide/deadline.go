@@ -104,19 +104,22 @@ func (d *decision) reportDeadline() {
 	case d.Step != StepNone:
 		d.Condition = nil // the next decision, after the step, sets it
 		return
-	case d.Condition != nil &&
-		(d.Condition.Reason == marks.ReasonRetriesExhausted || d.Condition.Reason == marks.ReasonRemediationHeld):
+	case d.Condition != nil && (d.Condition.Reason == marks.ReasonRetriesExhausted ||
+		d.Condition.Reason == marks.ReasonRemediationHeld && !releasedUnverified(d.in)):
 		return
 	}
 	r, blockedBy := d.in.Node.Record, attempt.Text(d.blockedBy())
-	if r.Held != "" {
+	if r.Held != "" && !releasedUnverified(d.in) {
 		d.Condition = heldCondition(r, blockedBy, "")
 		d.Condition.Since = at
 		return
 	}
 	then := "; the node is released as soon as it passes"
-	if r.Deletion != nil {
+	switch {
+	case r.Deletion != nil:
 		then = beingDeleted(*r.Deletion)
+	case releasedUnverified(d.in):
+		then = "; the node was released unverified at " + r.Released.UTC().Format(time.RFC3339)
 	}
 	d.Condition = &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonDeadlineExceeded, Since: at,
 		Message: fmt.Sprintf("Not verified within %s (since %s): %s%s",
@@ -170,6 +173,10 @@ func (d *decision) expire(due bool) {
 	if d.Step != StepNone || d.Need != NeedNothing || !d.expires() {
 		return
 	}
+	if d.in.Config.Reconciliation.OnDeadline == config.OnDeadlineRelease {
+		d.releaseUnverified()
+		return
+	}
 	at, _ := verificationDeadline(d.in, d.now)
 	if next, ok := d.nextAttemptTime(); ok && due && !d.spent.first && next.After(at) {
 		at = next
@@ -179,12 +186,47 @@ func (d *decision) expire(due bool) {
 	d.recordDeadline(at)
 }
 
-// expires reports whether a node past its deadline is to be remediated.
+// expires reports whether the node is past its deadline, and onDeadline asks for an action on it.
 func (d *decision) expires() bool {
-	c := d.in.Config
-	return c.Reconciliation.OnDeadline == config.OnDeadlineRemediate && c.NodeManagement.DeleteFailedNodes &&
-		d.deadlinePassed() && d.in.Node.Leaving == "" && d.in.Node.Record.Deletion == nil
+	n := d.in.Node
+	if !d.deadlinePassed() || n.Leaving != "" || n.Record.Deletion != nil {
+		return false
+	}
+	switch d.in.Config.Reconciliation.OnDeadline {
+	case config.OnDeadlineRemediate:
+		return d.in.Config.NodeManagement.DeleteFailedNodes && !d.in.Profile.Unchecked()
+	case config.OnDeadlineRelease:
+		// Karpenter puts the taints back until it has registered the node. Before a cloud provider has initialized it, its
+		// profile, and so its deadline, may be another one.
+		initialized := n.Uninitialized == "" && (!n.Owner.Managed || n.Owner.Registered)
+		return n.Gated && n.Record.Released == nil && initialized && !n.Lost && !d.exhausted()
+	}
+	return false
 }
+
+// releaseUnverified opens the gate of a node past its deadline, once. The node gets no verified label and its attempts
+// continue.
+func (d *decision) releaseUnverified() {
+	if !d.ev.Fresh {
+		d.Need = NeedFresh // a stale cache may lack a worker that runs, or a result
+		return
+	}
+	began, _ := RoundStart(d.in, d.now)
+	message := fmt.Sprintf("Not verified within %s, so the gating taints are removed without the verified label "+
+		"(reconciliation.onDeadline: release): %s",
+		time.Duration(d.in.Profile.VerificationDeadlineSeconds)*time.Second, attempt.Text(d.blockedBy()))
+	r := d.in.Node.Record
+	r.NodeUID, r.Released = d.in.Node.UID, ptr.To(timestamp(d.now)) // a record that could not be read has no UID
+	d.Step, d.Change = StepRecord, marks.Change{Record: r, Gate: marks.GateOpen}
+	if d.in.Node.Labelled { // the taint came back
+		d.Change.Label = ptr.To(false)
+	}
+	d.Events = []Event{{Reason: EventReleasedUnverified, Key: fmt.Sprintf("release@%d", began.UnixMicro()),
+		Message: message}}
+}
+
+// releasedUnverified reports whether the node's gate was opened past its deadline without a pass, and is still open.
+func releasedUnverified(in Input) bool { return in.Node.Record.Released != nil && !in.Node.Gated }
 
 // inconclusiveAttempt reports whether the last attempt of the run left the node unverified and its retries unspent, so
 // that the deadline need not wait for another one. After one that stands for a deadline, a real one comes first: what

@@ -75,8 +75,10 @@ var (
 	// EventBornVerified is of a node that was verified although it was created with the verified label.
 	EventBornVerified   = Warning("BornVerified", "Verify", RankDecision)
 	EventMarksTakenBack = Warning("MarksTakenBack", "Verify", RankDecision)
-	EventBackfilled     = Warning("Backfilled", "AddTaint", RankDecision)
-	EventUnsupportedOS  = Warning("UnsupportedOS", "Verify", RankDecision)
+	// EventReleasedUnverified is of a node whose gate is opened past its deadline, as the user asked.
+	EventReleasedUnverified = Warning("ReleasedUnverified", "Release", RankDecision)
+	EventBackfilled         = Warning("Backfilled", "AddTaint", RankDecision)
+	EventUnsupportedOS      = Warning("UnsupportedOS", "Verify", RankDecision)
 	// EventReportMissing is about a worker that passed but left no report, so its checks are unknown.
 	EventReportMissing = Warning("ReportMissing", "Verify", RankDecision)
 	// EventRulesUnavailable is on a rule that cannot be served, and on each node that waits for it.

@@ -216,6 +216,11 @@ func (p Plan) Releases() bool {
 	return p.Step == StepRecord && p.Recorded != nil && p.Change.Gate == marks.GateOpen
 }
 
+// ReleasesUnverified reports whether the plan removes the gating taints from a node past its deadline that did not pass.
+func (p Plan) ReleasesUnverified() bool {
+	return p.Step == StepRecord && p.Recorded == nil && p.Change.Record.Released != nil && p.Change.Gate == marks.GateOpen
+}
+
 // EndsPods reports whether the plan marks or deletes a pod.
 func (p Plan) EndsPods() bool { return len(p.Delete)+len(p.Keep)+len(p.ForceDelete) > 0 }
 

@@ -31,6 +31,9 @@ var settings = []string{
 	"nodeManagement: {deleteFailedNodes: true, remediation: {action: condition, maxUnhealthy: 100%, neverVerifiedOnly: false}}\nreconciliation: {maxRetries: 2}",
 	"nodeManagement: {deleteFailedNodes: true, reverify: {onConditions: [{type: KernelDeadlock, forSeconds: 5, taint: true}], cooldownSeconds: 60}}",
 	"nodeManagement: {taints: [{key: node-ready/unverified, effect: NoSchedule}, {key: node-ready/evict, effect: NoExecute}], verifyUntainted: true}\nreconciliation: {verificationDeadlineSeconds: 60, retryBackoff: linear}",
+	"nodeManagement: {deleteFailedNodes: true, reverify: {taint: true}, remediation: {maxUnhealthy: 100%}}\nreconciliation: {verificationDeadlineSeconds: 120, onDeadline: release, maxRetries: 2}",
+	"reconciliation: {verificationDeadlineSeconds: 60, onDeadline: release}\nnodeManagement: {prerequisites: {nodeReady: true}}",
+	"nodeManagement: {deleteFailedNodes: true, remediation: {maxUnhealthy: 100%}}\nreconciliation: {verificationDeadlineSeconds: 120, onDeadline: remediate, maxRetries: 2}",
 }
 
 // profiles has one whose pods have an init container.
@@ -254,7 +257,7 @@ func TestModel(t *testing.T) {
 	})
 	for _, what := range []decide.Step{decide.StepNone, decide.StepStart, decide.StepProbe, decide.StepRecord, decide.StepDelete, decide.StepSetCondition, decide.StepRemoveConditions, marks.ReasonChecksPassed, marks.ReasonChecksFailed,
 		marks.ReasonRetriesExhausted, marks.ReasonDeadlineExceeded, marks.ReasonVerifying, marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration,
-		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld, "force", attempt.ReasonInitFailed, attempt.ReasonInitTimeout, attempt.ReasonSharedFailure, rests, "taken back",
+		marks.ReasonWaitingForSlot, marks.ReasonWorkerInconclusive, marks.ReasonRemediationHeld, "force", attempt.ReasonInitFailed, attempt.ReasonInitTimeout, attempt.ReasonSharedFailure, rests, "taken back", "released unverified",
 		"state verified", "state remediating", "state verifying", "state waiting", "state held", "state exhausted", "state backing-off"} {
 		if reached[string(what)] == 0 && histories >= 1000 { // rapid makes fewer where the test's time runs out
 			t.Errorf("%q was never reached: the actions are too much alike", what)

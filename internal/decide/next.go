@@ -129,6 +129,7 @@ func (d *decision) startOrRemediate() {
 	}
 	if d.in.Profile.Unchecked() && d.in.Node.Record.Deletion == nil {
 		d.passUnchecked()
+		d.expire(true)
 		return
 	}
 	d.Condition = d.betweenAttempts()

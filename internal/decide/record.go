@@ -88,7 +88,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	d.Change, d.Events, d.Condition = marks.Change{GateTaints: d.in.Profile.Taints}, nil, nil
 	switch result.Outcome {
 	case attempt.Passed:
-		r.LastMessage, r.VerifiedTime, r.HistoryLost, r.Since = "", r.LastTime, false, nil
+		r.LastMessage, r.VerifiedTime, r.HistoryLost, r.Since, r.Released = "", r.LastTime, false, nil, nil
 		d.Change.Label = ptr.To(true)
 		if d.in.Node.Gated {
 			d.Change.Gate = marks.GateOpen

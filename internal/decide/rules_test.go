@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -72,9 +73,14 @@ func planRules(now time.Time) []planRule {
 			d := p.Change.Record.Deletion
 			return p.Step != StepDelete || p.Target == ev.Owner.Target && p.Target.Name != "" && p.Target.UID != "" && d != nil && d.UID == p.Target.UID && !ev.Owner.Terminating
 		}},
-		{"the gate opens for a pass whose basis still holds, or where there is nothing to check and all prerequisites hold", func(in Input, ev Evidence, p Plan) bool {
+		{"the gate opens for a pass whose basis still holds, where there is nothing to check and all prerequisites hold, or once past the deadline by the user's word", func(in Input, ev Evidence, p Plan) bool {
 			if p.Change.Gate != gateOpen {
 				return true
+			}
+			if p.ReleasesUnverified() {
+				at, ok := verificationDeadline(in, now)
+				return in.Config.Reconciliation.OnDeadline == config.OnDeadlineRelease && ok && !now.Before(at) && ev.Fresh && Eligible(in) && in.Node.Leaving == "" && !in.Node.Lost &&
+					in.Node.Record.Released == nil && CurrentPod(in.Node.Record, in.Pods) == nil && (p.Change.Label == nil || !*p.Change.Label) && (!in.Node.Owner.Managed || in.Node.Owner.Registered)
 			}
 			if in.Profile.Unchecked() && p.Change.Record.LastReason == attempt.ReasonNoChecks {
 				return ev.Unmet != nil && len(*ev.Unmet) == 0 && Eligible(in) && in.Node.Leaving == "" && !in.Node.Lost &&

@@ -42,6 +42,8 @@ func undone(in Input, now time.Time) (mark Mark) {
 	switch {
 	case in.LocalWorker != nil || in.Node.Record.LastOutcome != attempt.Passed || in.Node.Record.VerifiedTime == nil:
 		return ""
+	case in.Node.Record.Released != nil: // the controller itself removed the label
+		return ""
 	case in.Node.Gated:
 		mark = MarkTaint
 	case !in.Node.Labelled:

@@ -33,7 +33,7 @@ func (d *decision) closesGate(attempts int32) bool {
 	switch {
 	case inService(d.in):
 		return !d.spent.first && before.LastOutcome == attempt.Failed && before.Probed
-	case d.in.LocalWorker != nil && before.MayHaveVerified() && !d.in.Closed():
+	case releasedUnverified(d.in), d.in.LocalWorker != nil && before.MayHaveVerified() && !d.in.Closed():
 		return attempts >= d.in.Config.Reconciliation.MaxRetries
 	}
 	return true // it is closed, or never passed

@@ -5,8 +5,6 @@ package event
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"sync"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
@@ -231,13 +230,8 @@ func (r *Recorder) forget(it *item) {
 // transient reports whether another try may succeed. What is no answer of the API server's (no connection, no answer
 // in time, not leading at the moment) may well.
 func transient(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return true
-	}
-	code := status.Status().Code
-	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests ||
-		code == http.StatusRequestTimeout
+	class := apierr.Of(err, apierr.Create)
+	return class == apierr.Later || class == apierr.Unknown
 }
 
 func retryDelay(tries int, err error) time.Duration {

@@ -81,6 +81,9 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 			add("Deadline", v.timestamp(&deadline))
 		}
 	}
+	if r := s.in.Node.Record; r.Released != nil {
+		add("Released", v.timestamp(r.Released)+" past the deadline, unverified (reconciliation.onDeadline)")
+	}
 	for _, r := range n.Rules {
 		switch {
 		case r.State == rule.Held:

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -76,7 +77,7 @@ func (u *unreadable) look(ctx context.Context) error {
 		return err
 	}
 	err = u.client.List(ctx, &corev1.PodList{}, client.InNamespace(u.view.Builder.Namespace), client.Limit(1))
-	why := controller.Refusal(err)
+	why := apierr.Refusal(err, apierr.Read)
 	if why == "" {
 		return nil
 	}

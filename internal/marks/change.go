@@ -49,7 +49,11 @@ func (c Change) Patch(n *corev1.Node, v Vocabulary) []byte {
 	if c.Answer != "" {
 		annotations[AnnotationVerifyCompleted], annotations[AnnotationVerifyResult] = c.Record.Request, string(c.Answer)
 	}
-	if t := c.Record.VerifiedTime; c.Gate == GateOpen && v.Completed != "" && t != nil {
+	t := c.Record.VerifiedTime
+	if c.Record.Released != nil {
+		t = c.Record.Released
+	}
+	if c.Gate == GateOpen && v.Completed != "" && t != nil {
 		annotations[v.Completed] = strconv.FormatInt(t.Unix(), 10)
 	}
 	if len(annotations) > 0 {

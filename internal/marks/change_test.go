@@ -113,6 +113,7 @@ func TestCompleted(t *testing.T) {
 		"passed while open":    {Change{Record: passed.Record}, annotated, ""},
 		"closed after a pass":  {Change{Record: passed.Record, Gate: GateClose}, annotated, ""},
 		"only rules' taints":   {Change{KeepRecord: true}, annotated, ""},
+		"past its deadline":    {Change{Record: Record{VerifiedTime: &at, Released: ptr.To(at.Add(time.Hour))}, Gate: GateOpen}, annotated, "1700003600"},
 		"released from record": {Change{Record: Record{}, Gate: GateOpen}, annotated, ""},
 	} {
 		n := node()

@@ -54,6 +54,9 @@ type Record struct {
 	// It is written if a deadline is configured, and removed by the next pass. For a node that never passed its creation
 	// counts.
 	Since *time.Time `json:"since,omitempty"`
+	// Released is when the gate was opened past the deadline although the node had not passed
+	// (reconciliation.onDeadline: release). That is done once; the next pass removes it.
+	Released *time.Time `json:"released,omitempty"`
 	// Concluded: the node exhausted its retries before it ever passed. It is counted so only once.
 	Concluded bool `json:"concluded,omitempty"`
 	// HistoryLost: an earlier record could not be read, or the node was adopted, so it may have passed before.
@@ -176,7 +179,7 @@ func (r Record) invalid() string {
 	counts := []int32{r.Sequence, r.Attempts, r.Inconclusive, r.Superseded, r.Shared}
 	texts := []string{r.NodeUID, r.BootID, r.Checks, string(r.LastOutcome), r.LastCheck, r.LastReason, r.LastMessage,
 		r.Request, r.Held, r.HeldMessage}
-	times := []*time.Time{r.LastTime, r.NextAttemptTime, r.VerifiedTime, r.Since, r.RequestTime}
+	times := []*time.Time{r.LastTime, r.NextAttemptTime, r.VerifiedTime, r.Since, r.Released, r.RequestTime}
 	suspicions := r.Cleared
 	if r.Suspicion != nil {
 		suspicions = append(slices.Clone(suspicions), *r.Suspicion)

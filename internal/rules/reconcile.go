@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
-	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
@@ -170,7 +170,7 @@ func (r *Reconciler) state(uid types.UID) *ruleState {
 // it.
 func (r *Reconciler) finalize(ctx context.Context, c *rule.Rule, o *v1alpha1.NodeReadinessRule) error {
 	err := r.writeFinalizers(ctx, o, true)
-	why := controller.Refusal(err)
+	why := apierr.Refusal(err, apierr.Patch)
 	if why != "" {
 		why = fmt.Sprintf("cannot add the finalizer to rule %s: %s%s", c.Name, why, grant)
 		r.Rules.Events.EmitRule(o, r.Rules.Now(), rule.UnavailableEvent(why))

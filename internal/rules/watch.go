@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
-	"github.com/kube-node-ready/kube-node-ready/internal/controller"
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
@@ -125,8 +125,8 @@ func (w *Watch) awaitDefinition(ctx context.Context) error {
 		switch {
 		case apierrors.IsNotFound(err), err == nil && !slices.ContainsFunc(resources.APIResources, isRule):
 			found = definitionAbsent
-		case controller.Refusal(err) != "":
-			w.Rules.update(ctx, func(s *serving) { s.unlisted = controller.Refusal(err) })
+		case apierr.Refusal(err, apierr.Read) != "":
+			w.Rules.update(ctx, func(s *serving) { s.unlisted = apierr.Refusal(err, apierr.Read) })
 			return false, nil
 		case err != nil:
 			if !discovery.IsGroupDiscoveryFailedError(err) {
@@ -206,7 +206,7 @@ func (w *Watch) setUp(ctx context.Context, informer cache.SharedIndexInformer, r
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 			log.FromContext(ctx).Error(err, "cannot watch NodeReadinessRules, or the Lease of NRC")
 		}
-		if why := controller.Refusal(err); why != "" && !informer.HasSynced() {
+		if why := apierr.Refusal(err, apierr.Read); why != "" && !informer.HasSynced() {
 			w.Rules.update(ctx, func(s *serving) { refused(s, why) })
 		}
 	}

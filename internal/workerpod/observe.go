@@ -156,7 +156,7 @@ func Observe(pod *corev1.Pod) Observation {
 	c := condition(pod, corev1.PodScheduled)
 	if o.Attempt.Result == nil && c != nil && c.Status == corev1.ConditionFalse &&
 		c.Reason == corev1.PodReasonUnschedulable {
-		o.Unschedulable = attempt.Text("kube-scheduler: " + c.Message)
+		o.Unschedulable = attempt.Text("kube-scheduler: " + c.Message + addedSelector(pod))
 	}
 	if o.State == Pending && o.Attempt.Result == nil {
 		o.Startup = cmp.Or(o.Unschedulable, startup(pod))
@@ -378,7 +378,11 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 		if s.Phase == corev1.PodFailed {
 			// Admission refusals carry their own reasons (OutOfcpu, OutOfpods, NodeAffinity,
 			// UnexpectedAdmissionError, ...; k8s.io/kubernetes pkg/kubelet/lifecycle/predicate.go).
-			return attempt.NewInconclusive(attempt.ReasonKubeletRejected, s.Reason+": "+s.Message)
+			message := s.Reason + ": " + s.Message
+			if s.Reason == "NodeAffinity" {
+				message += addedSelector(pod)
+			}
+			return attempt.NewInconclusive(attempt.ReasonKubeletRejected, message)
 		}
 	}
 	if s.Phase == corev1.PodUnknown {
@@ -412,6 +416,31 @@ func classify(pod *corev1.Pod, o Observation, worker *corev1.ContainerStatus) *a
 		return attempt.NewInconclusive(attempt.ReasonPodDeleted, "the pod was deleted before it had a result")
 	}
 	return nil
+}
+
+// addedSelector names the node selector that the pod got in addition to the controller's, and the cure; empty if it got
+// none. OpenShift adds a namespace's default one, and the admission plugin PodNodeSelector and webhooks do the same.
+func addedSelector(pod *corev1.Pod) string {
+	var added []string
+	for key, value := range pod.Spec.NodeSelector {
+		if key != corev1.LabelOSStable || value != string(corev1.Linux) {
+			added = append(added, key+"="+value)
+		}
+	}
+	slices.Sort(added)
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		for _, t := range ptr.Deref(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution, corev1.NodeSelector{}).
+			NodeSelectorTerms {
+			for _, r := range t.MatchExpressions { // the controller's own are MatchFields
+				added = append(added, fmt.Sprintf("%s %s %v", r.Key, r.Operator, r.Values))
+			}
+		}
+	}
+	if len(added) == 0 {
+		return ""
+	}
+	return "; the pod got the node selector " + strings.Join(added, ", ") + ", which the controller did not ask for. " +
+		`Exclude the workers' namespace from it, on OpenShift by its annotation openshift.io/node-selector: ""`
 }
 
 // untilDeadline is how long the worker could run before the pod's deadline. The kubelet's deadline covers both start

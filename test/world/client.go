@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -190,6 +191,9 @@ func (l *Leader) write(what string, do func() error) error {
 	}
 	switch {
 	case l.Forbid != nil && l.Forbid(what):
+		if l.Denied {
+			return denied(what)
+		}
 		return forbidden(what)
 	case !disturbed:
 		return do()
@@ -210,6 +214,14 @@ func (l *Leader) write(what string, do func() error) error {
 // forbidden is the API server's answer to a request that its caller may not make.
 func forbidden(what string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", fmt.Errorf("user \"controller\" may not %s", what))
+}
+
+// denied is the API server's answer to a request that a ValidatingAdmissionPolicy without a reason denies: that of an
+// object that is not valid (Validation.reason in k8s.io/api/admissionregistration/v1), without a field.
+func denied(what string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity,
+		Reason: metav1.StatusReasonInvalid, Details: &metav1.StatusDetails{Kind: "things"},
+		Message: fmt.Sprintf("things is forbidden: a policy denied the request: %s", what)}}
 }
 
 // Refusal is the answer of an API server with the HTTP status to a write.

@@ -41,6 +41,8 @@ type Leader struct {
 	Refuse func(client.Object) error
 	// Forbid says which writes, as "patch Node/status", the API server forbids; nil: none.
 	Forbid func(write string) bool
+	// Denied: they are denied by an admission policy without a reason instead, so the answer is 422 and not 403.
+	Denied bool
 	// ForbidGet says which objects and lists, by kind as in Pod or PodList, the API server does not show; nil: none.
 	ForbidGet func(kind string) bool
 	// StaleNodes is what the cache says of a node in place of the API server; by name.

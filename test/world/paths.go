@@ -138,6 +138,7 @@ var disturbances = map[string]Fault{
 	"403":             {Code: 403},
 	"404":             {Code: 404},
 	"409":             {Code: 409},
+	"422":             {Code: 422},
 	"429":             {Code: 429},
 	"500":             {Code: 500},
 	"answer lost":     {Code: 500, After: true},
@@ -221,7 +222,8 @@ func (p Path) answered(l *Leader, w *World, n *corev1.Node) {
 	if len(l.Errs) > 0 {
 		return
 	}
-	if l.Fault.Code == http.StatusForbidden && slices.Contains([]string{"patch Node/status", "patch Pod", "delete Pod"}, l.Fault.hit) {
+	refused := l.Fault.Code == http.StatusForbidden || l.Fault.Code == http.StatusUnprocessableEntity
+	if refused && slices.Contains([]string{"patch Node/status", "patch Pod", "delete Pod"}, l.Fault.hit) {
 		return // it is tried again at the next look, and holds up nothing else
 	}
 	switch l.Fault.hit {
@@ -230,7 +232,7 @@ func (p Path) answered(l *Leader, w *World, n *corev1.Node) {
 			return // it is decided again, and created under the same name
 		}
 	case "create Pod": // a visible record
-		passes := l.Fault.Code != 403 && l.Fault.Code != 404
+		passes := !refused && l.Fault.Code != 404
 		if next := slices.Index(l.Writes[l.Fault.At:], "create Pod"); next == 0 || next > 0 && passes || l.Fault.After {
 			return // it was made at once in the other way, in another try, or all the same
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -62,13 +62,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	}
 	patch := decide.Adopt(in, r.View.Tracker.Now()).Patch(n, r.View.Config.Vocabulary())
 	err := r.Writer.Patch(ctx, controller.PatchTarget(n.Name), client.RawPatch(types.MergePatchType, patch))
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		// The node changed, or another node has the name. The latter is Invalid, because a UID cannot change.
+	switch apierr.Of(err, apierr.Patch) {
+	case apierr.None:
+	case apierr.Conflict:
 		return ctrl.Result{RequeueAfter: time.Second}, nil
-	case apierrors.IsNotFound(err):
+	case apierr.Gone: // another node of the name has an event of its own
 		return ctrl.Result{}, nil
-	case err != nil:
+	default: // tried again with a backoff
 		r.Counters.ReconcileError()
 		return ctrl.Result{}, fmt.Errorf("adopt node %s: %w", n.Name, err)
 	}

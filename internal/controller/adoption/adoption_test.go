@@ -126,3 +126,17 @@ func TestBornVerified(t *testing.T) {
 		})
 	}
 }
+
+// A refused adoption is an error, which is logged, counted and tried again with a backoff. Only a node that changed
+// meanwhile, or that another one replaced, is none.
+func TestRefusedAdoption(t *testing.T) {
+	for code, failed := range map[int]bool{403: true, 422: true, 500: true, 409: false, 404: false} {
+		w := world.Begin(t, "")
+		n := labelled(w, "n")
+		l := w.Lead(func(l *world.Leader) { l.Fault = world.Fault{At: 1, Code: code} })
+		r := &adoption.Reconciler{View: l.Nodes.View, Writer: l.Versions.Writer(l.Writer()), Counters: metrics.NewCounters(nil, nil), Limit: flowcontrol.NewFakeAlwaysRateLimiter()}
+		if got, err := r.Reconcile(l.W.Ctx, world.Request(n.Name)); (err != nil) != failed || failed && got.RequeueAfter != 0 {
+			t.Errorf("%d: %v, again in %s", code, err, got.RequeueAfter)
+		}
+	}
+}

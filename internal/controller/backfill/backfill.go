@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
@@ -68,12 +68,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	}
 	var err error
 	for range controller.ConflictRetries {
-		// Another node has the name by now. A UID cannot change, so the answer is Invalid.
-		if err = r.backfill(ctx, req.Name); !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+		if err = r.backfill(ctx, req.Name); apierr.Of(err, apierr.Patch) != apierr.Conflict {
 			break
 		}
 	}
-	if err = client.IgnoreNotFound(err); err != nil {
+	if apierr.Of(err, apierr.Patch) == apierr.Gone { // another node of the name has an event of its own
+		err = nil
+	}
+	if err != nil {
 		r.Counters.ReconcileError()
 	}
 	return ctrl.Result{}, err

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -112,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		awaits, err = r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n, in)
 	}
 	// The node's condition says so.
-	r.View.Tracker.Refused(in, "remediation failed", controller.Refusal(err))
+	r.View.Tracker.Refused(in, "remediation failed", apierr.Refusal(err, apierr.Patch))
 	later := controller.RetryLater{}
 	switch {
 	case errors.As(err, &later):
@@ -245,15 +246,18 @@ func (r *Reconciler) setCondition(ctx context.Context, n *corev1.Node, in decide
 // server does not allow, which holds nothing else up and is tried again with a backoff.
 func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, plan decide.Plan) (refused, err error) {
 	err = r.patchStatus(ctx, n, marks.RemoveConditions(n, plan.RemoveConditions))
-	switch why := controller.Refusal(err); {
-	case why != "":
+	switch apierr.Of(err, apierr.Patch) {
+	case apierr.None:
+		log.FromContext(ctx).Info("conditions removed", "types", plan.RemoveConditions)
+	case apierr.Gone:
+		return nil, nil
+	case apierr.Refused:
 		r.Counters.Remediation(marks.KindCondition, metrics.RemediationError)
+		why := apierr.Refusal(err, apierr.Patch)
 		r.Events.Emit(n, r.View.Tracker.Now(), decide.ConditionRemovalRefused(plan.RemoveConditions, why))
 		return fmt.Errorf("remove conditions %v: %w", plan.RemoveConditions, err), nil
-	case err == nil:
-		log.FromContext(ctx).Info("conditions removed", "types", plan.RemoveConditions)
 	}
-	return nil, client.IgnoreNotFound(err)
+	return nil, err
 }
 
 // patchStatus patches the status of a node, and keeps the version that the patch made for the writes that follow.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/leader"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -69,7 +68,7 @@ func (r *Reconciler) act(ctx context.Context, d decision) (wait time.Duration, e
 func (r *Reconciler) endPods(ctx context.Context, d decision) error {
 	why := ""
 	end := func(err error) error {
-		if refusal := controller.Refusal(err); refusal != "" {
+		if refusal := apierr.Refusal(err, apierr.Patch); refusal != "" {
 			why = refusal
 			r.noteRefusal(ctx, err)
 			return nil
@@ -100,7 +99,7 @@ func (r *Reconciler) noteRefusal(ctx context.Context, err error) {
 
 // reportRefusal sets the condition of a node that cannot be verified because the API server refuses a request.
 func (r *Reconciler) reportRefusal(ctx context.Context, n *corev1.Node, err error) {
-	why := controller.Refusal(err)
+	why := apierr.Refusal(err, apierr.Patch)
 	if why == "" {
 		return
 	}
@@ -125,15 +124,17 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 	r.View.Tracker.Asked(d.in, d.plan.Number)
 	r.Slots.Creating(d.node.Name, pod)
 	err := r.create(ctx, d, pod, d.in.Node)
-	switch {
-	case err == nil:
+	if errors.As(err, &controller.AlteredPod{}) {
+		return r.podRefused(ctx, d, attempt.ReasonPodRefused, err.Error())
+	}
+	switch apierr.Of(err, apierr.Create) {
+	case apierr.None:
 		log.FromContext(ctx).Info("worker created", "pod", pod.Name, "attempt", d.plan.Number)
 		return nil
-	case apierrors.IsAlreadyExists(err):
+	case apierr.Exists:
 		return r.existing(ctx, d, pod, t)
-	case errors.As(err, &controller.AlteredPod{}):
-		return r.podRefused(ctx, d, attempt.ReasonPodRefused, err.Error())
-	case refused(err):
+	case apierr.Later, apierr.Refused:
+		// If the API server stored the pod before it answered, the pod is ended like any other pod of a recorded attempt.
 		if again := r.retryLater(d, pod.Name, err); again != nil {
 			return again
 		}
@@ -208,16 +209,6 @@ func (r *Reconciler) awaitUnshown(ctx context.Context, d decision, t workerpod.T
 	return nil
 }
 
-// refused reports whether the API server answered that it rejects a write. Reasons are a quota, an admission policy or
-// its webhook being down, a missing namespace or service account, a pod that is too large, or too much load. If the API
-// server stored the pod before it answered, the pod is ended like any other pod of a recorded attempt.
-//
-// It checks for a status and not for its reason, because a webhook may return only a code.
-func refused(err error) bool {
-	var answer apierrors.APIStatus
-	return errors.As(err, &answer) && !errors.Is(err, leader.ErrNotLeading)
-}
-
 const (
 	// refusedFor is how long the controller retries the creation of one pod after a transient refusal. Then it records the
 	// attempt as refused, so that the condition gives the reason within a minute.
@@ -228,8 +219,9 @@ const (
 
 // retryLater returns a controller.RetryLater if the creation of a refused pod must be tried again before the refusal is
 // recorded. If the API server created the pod despite its answer, the next try finds it by its name.
+// What a quota or a policy forbids stays forbidden until somebody changes the quota or the policy.
 func (r *Reconciler) retryLater(d decision, pod string, err error) error {
-	if !transient(err) {
+	if apierr.Of(err, apierr.Create) != apierr.Later {
 		return nil
 	}
 	since := r.View.Tracker.PodRefused(d.in, pod)
@@ -239,22 +231,6 @@ func (r *Reconciler) retryLater(d decision, pod string, err error) error {
 	// With jitter, nodes that were refused together do not come back together.
 	after := wait.Jitter(min(max(since, refusedFirst), refusedMost), 0.2)
 	return controller.RetryLater{After: after, For: since, Why: err.Error()}
-}
-
-// transient reports whether a refusal may soon be over. Such refusals are a conflict, for example when many pods are
-// created at once under one ResourceQuota, too much load, and a failing API server or webhook. What a quota or a policy
-// forbids stays forbidden until somebody changes the quota or the policy.
-func transient(err error) bool {
-	status := apierrors.APIStatus(nil)
-	if !refused(err) || !errors.As(err, &status) {
-		return false
-	}
-	switch status.Status().Code {
-	case http.StatusConflict, http.StatusTooManyRequests,
-		http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
-	}
-	return false
 }
 
 // existing handles a pod that already has the name of the attempt's pod, sent.
@@ -324,6 +300,10 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 	if r.View.Tracker.DryRun {
 		return r.finishDryRun(ctx, d)
 	}
+	if plan.ReleasesUnverified() {
+		l.Info("released unverified past its deadline", "released", rec.Released)
+		r.Counters.ReleasedUnverified()
+	}
 	if plan.Releases() {
 		r.Counters.Released(r.View.Tracker.Released(d.in), d.in.Node.Owner.Pool)
 	}
@@ -337,7 +317,8 @@ func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) erro
 	err := r.Nodes.Patch(ctx, controller.PatchTarget(d.node.Name), patch)
 	if err != nil {
 		// A conflict, also by another node of the name, is decided again at once.
-		if r.Rules != nil && !c.Rules.Empty() && refused(err) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		class := apierr.Of(err, apierr.Patch)
+		if r.Rules != nil && !c.Rules.Empty() && (class == apierr.Refused || class == apierr.Later) {
 			r.Rules.RecordFailure(d.node, d.rules, err)
 		}
 		return err
@@ -390,14 +371,14 @@ func (r *Reconciler) setCondition(ctx context.Context, d decision) (wait time.Du
 	if patch != nil {
 		target := controller.PatchTarget(d.node.Name)
 		err := r.Nodes.Status().Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch))
-		if apierrors.IsConflict(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
+		switch apierr.Of(err, apierr.Patch) {
+		case apierr.None:
+		case apierr.Gone, apierr.Conflict:
 			return 0, nil // another node has the name by now, and an event of its own
-		}
-		if controller.Refusal(err) != "" {
+		case apierr.Refused:
 			r.noteRefusal(ctx, err) // nothing is decided by the condition
 			return wait, nil
-		}
-		if err != nil {
+		default:
 			return 0, fmt.Errorf("condition %s: %w", marks.ConditionType, err)
 		}
 	}

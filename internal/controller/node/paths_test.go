@@ -44,6 +44,34 @@ func nodePaths() map[string]world.Path {
 				}
 			}},
 
+		"released past the deadline": {Settings: `{"reconciliation": {"verificationDeadlineSeconds": 30, "onDeadline": "release"}}`, Rounds: 2,
+			Begin: func(w *world.World) *corev1.Node {
+				w.Unmet = func(string) bool { return true }
+				return w.Node("n")
+			},
+			Writes: []string{"patch Node/status", "patch Node", "patch Node/status"},
+			Want:   world.Result{Record: "  held= verified=false", Condition: "False DeadlineExceeded"},
+			Events: map[decide.Reason]int{decide.EventReleasedUnverified: 1, decide.EventPassed: 0},
+			Check: func(w *world.World, n *corev1.Node) {
+				if w.Record(n.Name).Released == nil {
+					w.Errorf("the record has %+v", w.Record(n.Name))
+				}
+			}},
+
+		"released past the deadline, then it passes": {Rounds: 2, Settings: `{"worker": {"startTimeoutSeconds": 20, "timeoutSeconds": 20, "checkTimeoutSeconds": 10},
+			"reconciliation": {"verificationDeadlineSeconds": 30, "onDeadline": "release", "initialBackoffSeconds": 300, "maxBackoffSeconds": 300}}`,
+			Begin: func(w *world.World) *corev1.Node {
+				w.Exit = func(p *corev1.Pod) int {
+					if w.Record(p.Annotations[workerpod.AnnotationNode]).Released == nil {
+						return 4
+					}
+					return 0
+				}
+				return w.Node("n")
+			},
+			Events: map[decide.Reason]int{decide.EventReleasedUnverified: 1, decide.EventPassed: 1},
+			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Inconclusive = 2, 1 })},
+
 		"attribute, probe passes": {Settings: `{"nodeManagement": {` + world.Deletes + `}}`, Begin: func(w *world.World) *corev1.Node {
 			w.Exit = world.FailsUntil(w, func(r marks.Record) bool { return r.Attempts > 0 })
 			w.Verified("control")

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -33,8 +33,8 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 		return nil
 	}
 	why := ""
-	switch {
-	case apierrors.IsAlreadyExists(err):
+	switch class := apierr.Of(err, apierr.Create); {
+	case class == apierr.Exists:
 		have := &corev1.Pod{}
 		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Pods.Namespace, Name: pod.Name}, have); err != nil {
 			return client.IgnoreNotFound(err)
@@ -49,7 +49,7 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 		}
 	case errors.As(err, &controller.AlteredPod{}):
 		why = err.Error()
-	case refused(err):
+	case class == apierr.Later, class == apierr.Refused:
 		if again := r.retryLater(d, pod.Name, err); again != nil {
 			return again
 		}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -142,7 +143,7 @@ var errDecideAgain = errors.New("decide again")
 // cache, the state of the node is kept until the watch shows the deletion. Without that state, the controller would
 // trust the cached node.
 func (r *Reconciler) failed(err error) (ctrl.Result, error) {
-	if apierrors.IsNotFound(err) {
+	if apierr.Of(err, apierr.Patch) == apierr.Gone {
 		return ctrl.Result{RequeueAfter: missedEventRetry}, nil
 	}
 	r.Counters.ReconcileError()

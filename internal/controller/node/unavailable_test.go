@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,13 +40,56 @@ func TestForbiddenWrites(t *testing.T) {
 	}
 }
 
+// An admission policy without a reason answers as to an object that is not valid. That is a refusal, too.
+func TestDeniedWrites(t *testing.T) {
+	t.Parallel()
+	const denied = "things is forbidden: a policy denied the request: "
+	for write, want := range map[string]struct {
+		gated bool
+		says  string
+	}{
+		"patch Node":        {true, "Unknown Verifying: The API server refuses a request of the controller: " + denied + "patch Node"},
+		"patch Node/status": {false, ""},
+		"create Pod":        {true, "Unknown WorkerInconclusive: PodRefused"},
+		"delete Pod":        {false, "True ChecksPassed"},
+	} {
+		t.Run(strings.ReplaceAll(write, "/", " "), func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, "")
+			n := w.Node("n")
+			l := w.Lead(func(l *world.Leader) { l.Forbid, l.Denied = func(what string) bool { return what == write }, true })
+			l.RunFor(time.Minute)
+			w.ExpectCondition(n.Name, want.says)
+			if _, facts := w.Get(n.Name); facts.Gated != want.gated {
+				t.Errorf("gated: %v", facts.Gated)
+			}
+			tries := len(l.Writes) - len(slices.DeleteFunc(slices.Clone(l.Writes), func(done string) bool { return done == write }))
+			if write == "patch Node/status" && tries < 2 {
+				t.Errorf("%d tries: the refused condition is forgotten", tries)
+			}
+		})
+	}
+}
+
 // The controller may not delete a worker that must end before the next one starts. The node's condition says so.
 func TestForbiddenToEndAWorker(t *testing.T) {
 	t.Parallel()
+	forbiddenToEndAWorker(t, false)
+}
+
+// An admission policy without a reason denies it.
+func TestDeniedToEndAWorker(t *testing.T) {
+	t.Parallel()
+	forbiddenToEndAWorker(t, true)
+}
+
+func forbiddenToEndAWorker(t *testing.T, denied bool) {
 	w := world.Begin(t, `{"worker":{"timeoutSeconds":10}}`)
 	w.Exit = func(*corev1.Pod) int { return world.Stays }
 	n := w.Node("n")
-	l := w.Lead(func(l *world.Leader) { l.Forbid = func(what string) bool { return what == "delete Pod" } })
+	l := w.Lead(func(l *world.Leader) {
+		l.Forbid, l.Denied = func(what string) bool { return what == "delete Pod" }, denied
+	})
 	l.RunFor(10 * time.Second)
 	for _, p := range w.Pods(n.Name) {
 		w.Status(&p, `{"status":{"phase":"Running","containerStatuses":[{"name":"worker","image":"i","imageID":"i","ready":true,"restartCount":0,"state":{"running":{}}}]}}`)
