@@ -244,6 +244,11 @@ func (d *decision) prerequisitesMet() bool {
 	if len(unmet) == 0 {
 		return true
 	}
+	for _, u := range unmet {
+		if !u.Until.IsZero() {
+			d.requeueAfter(max(u.Until.Sub(d.now), time.Millisecond))
+		}
+	}
 	unmet, left := withHints(unmet, d.in.NeedsVerificationSince, d.now)
 	if left > 0 {
 		d.requeueAfter(left)
