@@ -58,9 +58,10 @@ func InScope(in Input) bool {
 			bornVerified(in))
 }
 
-// rebooted reports whether the verdict is from another boot and reverify.onReboot is on. An empty boot ID is unknown.
+// rebooted reports whether the verdict is from another boot and reverify.onReboot is on. An empty boot ID is unknown. A
+// boot ID that another machine of the node's name reports is no reboot.
 func rebooted(in Input) bool {
-	return *in.Config.NodeManagement.Reverify.OnReboot && otherBoot(in.Node.Record.BootID, in.Node.BootID)
+	return in.Node.Record.Flapping == nil && *in.Config.NodeManagement.Reverify.OnReboot && otherBoot(in.Node.Record.BootID, in.Node.BootID)
 }
 
 func otherBoot(then, now string) bool { return then != "" && now != "" && then != now }

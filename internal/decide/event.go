@@ -75,6 +75,8 @@ var (
 	// EventBornVerified is of a node that was verified although it was created with the verified label.
 	EventBornVerified   = Warning("BornVerified", "Verify", RankDecision)
 	EventMarksTakenBack = Warning("MarksTakenBack", "Verify", RankDecision)
+	// EventBootIDFlapping is of a node under whose name two machines report.
+	EventBootIDFlapping = Warning("BootIDFlapping", "Verify", RankDecision)
 	EventBackfilled     = Warning("Backfilled", "AddTaint", RankDecision)
 	EventUnsupportedOS  = Warning("UnsupportedOS", "Verify", RankDecision)
 	// EventReportMissing is about a worker that passed but left no report, so its checks are unknown.

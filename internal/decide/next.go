@@ -50,6 +50,7 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	}
 	switch {
 	case in.DryRunDone:
+	case (verify || in.Node.HasRecord && Eligible(in)) && d.recordFlapping():
 	case verify:
 		d.verify(current)
 	default:
@@ -66,6 +67,7 @@ func (d *decision) idle() {
 		return
 	}
 	d.Condition = verifiedCondition(d.in)
+	d.reportFlapping()
 	if d.in.Node.Gated && d.in.Node.OtherOS != "" && !d.in.Node.Skip {
 		d.reportUnsupportedOS()
 	}
@@ -97,6 +99,7 @@ func (d *decision) verify(current *workerpod.Observation) {
 	default:
 		d.evaluate(*current, current.Seen.Result, *current.Attempt.Result)
 	}
+	d.reportFlapping()
 	d.reportDeadline()
 }
 
@@ -128,7 +131,7 @@ func (d *decision) startOrRemediate() {
 		d.Step, d.Change = StepRecord, marks.Change{Record: r}
 		return
 	}
-	if d.awaitTakenBack() {
+	if d.awaitOneMachine() || d.awaitTakenBack() {
 		return
 	}
 	if d.in.Profile.Unchecked() && d.in.Node.Record.Deletion == nil {

@@ -75,6 +75,8 @@ type Record struct {
 	RequestTime *time.Time `json:"requestTime,omitempty"`
 	// TakenBack are the last passes that another writer took back; nil for none.
 	TakenBack *TakenBack `json:"takenBack,omitempty"`
+	// Flapping: two machines report under the node's name; nil for a node with one.
+	Flapping *Flapping `json:"flapping,omitempty"`
 	// Held is the guard that holds the deletion, HeldMessage its first message.
 	Held        string `json:"held,omitempty"`
 	HeldMessage string `json:"heldMessage,omitempty"`
@@ -180,6 +182,10 @@ func (r Record) invalid() string {
 			times = append(times, &t.Passes[i])
 		}
 	}
+	flaps := bootIDs
+	if f := r.Flapping; f != nil {
+		flaps, texts, times = len(f.BootIDs), append(texts, f.BootIDs...), append(times, &f.Time)
+	}
 	switch {
 	case slices.ContainsFunc(counts, func(n int32) bool { return n < 0 || n > maxCount }), r.DurationMs < 0,
 		r.DurationMs > maxDuration.Milliseconds():
@@ -190,6 +196,8 @@ func (r Record) invalid() string {
 		return fmt.Sprintf("has a text longer than %d bytes, or a list longer than %d", maxText, maxCleared)
 	case taken > MaxTakenBack:
 		return fmt.Sprintf("has more than %d passes that were taken back", MaxTakenBack)
+	case flaps != bootIDs:
+		return fmt.Sprintf("has not %d boot IDs that alternate", bootIDs)
 	}
 	return ""
 }
