@@ -55,7 +55,7 @@ func NeedsVerification(in Input, now time.Time) bool {
 func InScope(in Input) bool {
 	return in.Selected &&
 		(in.Node.Gated || in.Node.HasRecord || in.Node.Condition != nil || in.Config.NodeManagement.VerifyUntainted ||
-			bornVerified(in))
+			bornVerified(in) || OpenedUnverified(in))
 }
 
 // rebooted reports whether the verdict is from another boot and reverify.onReboot is on. An empty boot ID is unknown. A

@@ -11,6 +11,7 @@
 //   - next.go, backoff.go, prerequisites.go: whether and when the next attempt starts
 //   - takenback.go: passes that another writer takes back
 //   - flapping.go: two machines under one name
+//   - gateremoved.go: gating taints that another writer removes before the first record
 //   - deadline.go: the round and its deadline
 //   - condition.go, event.go: what the node reports
 //   - eviction.go: NoExecute taints on nodes that run ordinary pods

@@ -63,7 +63,7 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 // idle handles a node that needs no verification. A node that is not selected may belong to another installation, and
 // so may its marks.
 func (d *decision) idle() {
-	if !d.in.Selected {
+	if !d.in.Selected || d.reportGateRemoved() {
 		return
 	}
 	d.Condition = verifiedCondition(d.in)

@@ -80,7 +80,7 @@ func (v *invocation) print(rows [][]string, paint func(row, column int, text str
 
 // colours of the statuses, as ANSI attributes.
 var colours = map[string]string{"verified": "32", "verifying": "36", "pending": "33", "failed": "31", "held": "35",
-	excluded: "2", unmanaged: "2", deleting: "2"}
+	opened: "31", excluded: "2", unmanaged: "2", deleting: "2"}
 
 func coloured(status string) string {
 	if code := colours[status]; code != "" {

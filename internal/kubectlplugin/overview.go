@@ -128,7 +128,7 @@ func (o overview) rows(v *invocation, counts map[string]int) [][]string {
 		add(remediationsRow, o.Action+": "+o.Remediations.line())
 	}
 	var totals []string
-	for _, s := range append(decide.Statuses(), excluded, unmanaged, deleting) {
+	for _, s := range append(decide.Statuses(), opened, excluded, unmanaged, deleting) {
 		if n := counts[string(s)]; n > 0 {
 			totals = append(totals, fmt.Sprintf("%d %s", n, s))
 		}

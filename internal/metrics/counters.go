@@ -39,6 +39,7 @@ type Counters struct {
 	suspicions      *prometheus.CounterVec
 	requests        *prometheus.CounterVec
 	takenBack       *prometheus.CounterVec
+	gatesRemoved    prometheus.Counter
 	eventsDropped   prometheus.Counter
 	unknownTaints   *prometheus.GaugeVec
 
@@ -98,6 +99,9 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 	c.takenBack = counter("marks_taken_back_total",
 		"Passes that another writer took back within a minute, from the third of a node in an hour on. By mark: taint (a "+
 			"gating taint returned) or label (the verified label went).", "mark")
+	c.gatesRemoved = counter("gates_removed_total",
+		"Gating taints that another writer removed from nodes before they had a record, so that the nodes are open and "+
+			"unverified, or the taint was put back.").WithLabelValues()
 	c.eventsDropped = counter("events_dropped_total",
 		"Events that were not written: there were too many at once, or the API server rejected them.").WithLabelValues()
 	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "unknown_startup_taint",
@@ -148,7 +152,7 @@ const (
 func (c *Counters) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.verifications, c.verdicts, c.reconcileErrors, c.timeToVerified, c.timeByPhase,
 		c.checkResults, c.checkDuration, c.remediations, c.backfills, c.suspicions, c.requests, c.takenBack,
-		c.eventsDropped, c.unknownTaints}
+		c.gatesRemoved, c.eventsDropped, c.unknownTaints}
 }
 
 // ReconcileError counts a reconcile that failed and is retried.
@@ -204,6 +208,9 @@ func (c *Counters) TakenBack(mark decide.Mark) {
 		c.takenBack.WithLabelValues(string(mark)).Inc()
 	}
 }
+
+// GateRemoved counts a gating taint that another writer removed from a node without a record.
+func (c *Counters) GateRemoved() { c.gatesRemoved.Inc() }
 
 // EventDropped counts an event that was not written.
 func (c *Counters) EventDropped() { c.eventsDropped.Inc() }
