@@ -100,6 +100,7 @@ func (d *decision) verify(current *workerpod.Observation) {
 		d.evaluate(*current, current.Seen.Result, *current.Attempt.Result)
 	}
 	d.reportFlapping()
+	d.addToCondition(reselected(d.in))
 	d.reportDeadline()
 }
 

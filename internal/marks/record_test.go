@@ -27,7 +27,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
 	r := Record{NodeUID: "u1", BootID: "b1", Checks: "c1", Sequence: 3, Attempts: 2, Inconclusive: 1, Superseded: 1, Shared: 6, LastOutcome: attempt.Failed, LastCheck: "dns",
 		LastReason: "Timeout", LastMessage: "no \"answer\" \u2026", LastTime: &at, DurationMs: 1500, NextAttemptTime: &at, VerifiedTime: &at, HistoryLost: true,
-		Probed: true, TakenBack: &TakenBack{Passes: []time.Time{at, at}, By: "git"}, Flapping: &Flapping{BootIDs: []string{"a", "b"}, Time: at}, Deletion: &Deletion{Kind: "Node", Name: "n", UID: "u1", Time: at}, Held: "dryRun", HeldMessage: "would delete"}
+		Probed: true, TakenBack: &TakenBack{Passes: []time.Time{at, at}, By: "git"}, Profile: "p", Flapping: &Flapping{BootIDs: []string{"a", "b"}, Time: at}, Deletion: &Deletion{Kind: "Node", Name: "n", UID: "u1", Time: at}, Held: "dryRun", HeldMessage: "would delete"}
 	got, fault := read(r.Encode())
 	if fault != "" || !reflect.DeepEqual(got, r) {
 		t.Errorf("%+v, %s", got, fault)
