@@ -65,8 +65,8 @@ func (c *Config) For(nodeLabels map[string]string) Effective {
 	return c.base()
 }
 
-// Choice identifies a profile by its name, which may be empty, and the profiles that it was chosen from by their names and
-// selectors.
+// Choice identifies a profile by its name, which may be empty, and the profiles that it was chosen from by their names
+// and selectors. It is empty if there are no profiles.
 func (c *Config) Choice(profile string) string {
 	if len(c.Profiles) == 0 {
 		return ""

@@ -172,8 +172,8 @@ func (v *View) Closed(n *corev1.Node) bool {
 	return v.input(n, marks.Observe(n, v.Config.Vocabulary())).Closed()
 }
 
-// Changed records what a watch has shown of a node that changed: its gate opened or closed, or it has another boot ID. A
-// queue that merges events would hide what changes and changes back.
+// Changed records what a watch has shown of a node that changed: its gate opened or closed, or it has another boot ID.
+// A queue that merges events would hide what changes and changes back.
 func (v *View) Changed(old, now *corev1.Node) {
 	if old.UID != now.UID {
 		return

@@ -49,7 +49,8 @@ func NeedsVerification(in Input, now time.Time) bool {
 	}
 	at, ok := reverifyTime(in, now)
 	suspicion, _, _ := newSuspicion(in, now)
-	return bornVerified(in) || rebooted(in) || reselected(in) != "" || ok && !now.Before(at) || n.Record.Suspicion != nil || suspicion != nil
+	return bornVerified(in) || rebooted(in) || reselected(in) != "" || ok && !now.Before(at) ||
+		n.Record.Suspicion != nil || suspicion != nil
 }
 
 // InScope reports whether there may be anything to do for the node. On all other nodes, only existing pods are deleted.
@@ -62,7 +63,8 @@ func InScope(in Input) bool {
 // rebooted reports whether the verdict is from another boot and reverify.onReboot is on. An empty boot ID is unknown. A
 // boot ID that another machine of the node's name reports is no reboot.
 func rebooted(in Input) bool {
-	return in.Node.Record.Flapping == nil && *in.Config.NodeManagement.Reverify.OnReboot && otherBoot(in.Node.Record.BootID, in.Node.BootID)
+	return in.Node.Record.Flapping == nil && *in.Config.NodeManagement.Reverify.OnReboot &&
+		otherBoot(in.Node.Record.BootID, in.Node.BootID)
 }
 
 // reselected says which profile the labels of a node that passed select now, if that has other checks than the one that

@@ -23,8 +23,8 @@ type Record struct {
 	// Checks identifies the checks, with the rest of the pod template, that Attempts and Inconclusive were counted under
 	// (decide.Input.Checks). Under other checks they count for nothing.
 	Checks string `json:"checks,omitempty"`
-	// Profile identifies the profile that the node's labels chose for the last attempt, and the profiles that it was chosen
-	// from (config.Config.Choice).
+	// Profile identifies the profile that the node's labels chose for the last attempt, and the profiles that it was
+	// chosen from (config.Config.Choice).
 	Profile string `json:"profile,omitempty"`
 	// Sequence is the number of the last recorded attempt; the next is Sequence+1. It never decreases, so an attempt is
 	// counted once.
@@ -165,8 +165,8 @@ const (
 // invalid says which bound the record breaks; empty if none.
 func (r Record) invalid() string {
 	counts := []int32{r.Sequence, r.Attempts, r.Inconclusive, r.Superseded, r.Shared}
-	texts := []string{r.NodeUID, r.BootID, r.Checks, r.Profile, string(r.LastOutcome), r.LastCheck, r.LastReason, r.LastMessage,
-		r.Request, r.Held, r.HeldMessage}
+	texts := []string{r.NodeUID, r.BootID, r.Checks, r.Profile, string(r.LastOutcome), r.LastCheck, r.LastReason,
+		r.LastMessage, r.Request, r.Held, r.HeldMessage}
 	times := []*time.Time{r.LastTime, r.NextAttemptTime, r.VerifiedTime, r.Since, r.RequestTime}
 	suspicions := r.Cleared
 	if r.Suspicion != nil {

@@ -227,7 +227,8 @@ func (r resource) missing(n *corev1.Node, text string, in kind.Cluster) string {
 	stale := ""
 	for _, o := range own {
 		if u := o.(*unstructured.Unstructured); selector.Matches(labels.Set(u.GetLabels())) {
-			why := in.Stale(n, kind.Object{ID: string(u.GetUID()), Created: u.GetCreationTimestamp(), Sign: u.GetResourceVersion()})
+			why := in.Stale(n, kind.Object{ID: string(u.GetUID()), Created: u.GetCreationTimestamp(),
+				Sign: u.GetResourceVersion()})
 			if why != "" {
 				stale = cmp.Or(stale, u.GetName()+" "+why)
 			}
