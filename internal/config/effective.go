@@ -2,7 +2,10 @@ package config
 
 import (
 	"cmp"
+	"fmt"
+	"hash/fnv"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,6 +63,34 @@ func (c *Config) For(nodeLabels map[string]string) Effective {
 		}
 	}
 	return c.base()
+}
+
+// Choice identifies a profile by its name, which may be empty, and the profiles that it was chosen from by their names
+// and selectors. It is empty if there are no profiles.
+func (c *Config) Choice(profile string) string {
+	if len(c.Profiles) == 0 {
+		return ""
+	}
+	h := fnv.New64a()
+	for i := range c.Profiles {
+		fmt.Fprintf(h, "%s/%s/", c.Profiles[i].Name, metav1.FormatLabelSelector(&c.Profiles[i].NodeSelector))
+	}
+	fmt.Fprintf(h, "/%s", profile)
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+// Chosen returns the name of the profile that a Choice identifies. It reports false for one of other profiles, which is
+// of another configuration.
+func (c *Config) Chosen(choice string) (profile string, ok bool) {
+	if choice == "" || choice == c.Choice("") {
+		return "", choice != ""
+	}
+	for i := range c.Profiles {
+		if choice == c.Choice(c.Profiles[i].Name) {
+			return c.Profiles[i].Name, true
+		}
+	}
+	return "", false
 }
 
 // effective is what holds for a node of the profile.

@@ -44,8 +44,12 @@ type trackedNode struct {
 	asked      int32     // the highest attempt whose pod this process asked the API server to create
 	needed     time.Time // since when it must be verified
 	gateOpen   time.Time // when it was last seen without a gating taint, before or after it carried one
-	notReady   time.Time // when it was last seen not Ready; zero for never
-	woken      time.Time // when a pass of its group last made it due; zero for never
+	// boots are the boot IDs that the node reported before, and when it stopped to.
+	boots    []boot
+	returned time.Time // when one of boots returned last; zero for never
+	bootIDs  []string  // the one that returned and the one before it, sorted
+	notReady time.Time // when it was last seen not Ready; zero for never
+	woken    time.Time // when a pass of its group last made it due; zero for never
 	// suspects are the conditions that make the node suspect, by their types.
 	suspects map[corev1.NodeConditionType]suspect
 	lost     bool // its Ready was Unknown when it was last seen
@@ -57,6 +61,15 @@ type trackedNode struct {
 	// refused are the reasons why the API server refuses requests about the node, by request.
 	refused map[string]string
 }
+
+// boot is a boot ID, and a time.
+type boot struct {
+	id string
+	at time.Time
+}
+
+// maxBoots limits how many boot IDs are remembered of a node.
+const maxBoots = 8
 
 // refusal is when the API server first refused the pod of a name.
 type refusal struct {
@@ -216,6 +229,22 @@ func (s *Tracker) GateChanged(in decide.Input) {
 	s.node(in.Node.Name, types.UID(in.Node.UID)).gateOpen = s.Now()
 }
 
+// BootChanged records that a watch has shown another boot ID of a node than old. A boot ID that returns belongs to a
+// second machine of the node's name.
+func (s *Tracker) BootChanged(old string, in decide.Input) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, now := s.node(in.Node.Name, types.UID(in.Node.UID)), s.Now()
+	n.boots = slices.DeleteFunc(n.boots, func(b boot) bool { return now.Sub(b.at) >= decide.BootReturns || b.id == old })
+	f := in.Node.Record.Flapping // of an earlier leader, too
+	if f != nil && slices.Contains(f.BootIDs, in.Node.BootID) ||
+		slices.ContainsFunc(n.boots, func(b boot) bool { return b.id == in.Node.BootID }) {
+		n.returned, n.bootIDs = now, slices.Sorted(slices.Values([]string{in.Node.BootID, old}))
+	}
+	n.boots = append(n.boots, boot{old, now})
+	n.boots = n.boots[max(0, len(n.boots)-maxBoots):]
+}
+
 // NodeGone drops a node.
 func (s *Tracker) NodeGone(name string) {
 	s.mu.Lock()
@@ -241,6 +270,7 @@ func (s *Tracker) ofNode(in *decide.Input) {
 	defer s.mu.Unlock()
 	if n := s.nodes[in.Node.Name]; n != nil && n.uid == types.UID(in.Node.UID) {
 		in.VanishedAttempt, in.DryRunDone, in.GateOpenSeen, in.NotReadySeen = n.vanished, n.dryRunDone, n.gateOpen, n.notReady
+		in.BootReturned, in.BootIDs = n.returned, n.bootIDs
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -169,6 +170,21 @@ func (v *View) input(n *corev1.Node, facts marks.Facts) decide.Input {
 // Closed reports whether the gate of a node is closed.
 func (v *View) Closed(n *corev1.Node) bool {
 	return v.input(n, marks.Observe(n, v.Config.Vocabulary())).Closed()
+}
+
+// Changed records what a watch has shown of a node that changed: its gate opened or closed, or it has another boot ID.
+// A queue that merges events would hide what changes and changes back.
+func (v *View) Changed(old, now *corev1.Node) {
+	if old.UID != now.UID {
+		return
+	}
+	if before, boot := marks.BootID(old), marks.BootID(now); before != "" && boot != "" && before != boot {
+		v.Tracker.BootChanged(before, v.Observe(now))
+	}
+	if !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) &&
+		v.Closed(old) != v.Closed(now) {
+		v.Tracker.GateChanged(v.Observe(now))
+	}
 }
 
 // Gather is Observe with the node's pods and their observations. It returns ErrVanished while the cache and the

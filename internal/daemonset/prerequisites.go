@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -23,6 +24,7 @@ import (
 // objects.
 func (p *Process) unmet(ctx context.Context, n *corev1.Node, pre config.Prerequisites, s *schedule) []decide.Unmet {
 	unmet, c := []decide.Unmet{}, &cluster{ctx: ctx, process: p, schedule: s, read: map[string]func() ([]any, error){}}
+	p.evidence.Look(n, marks.Observe(n, marks.Vocabulary{}).Record.BootID, time.Now())
 	for _, each := range pre.All() {
 		if u := each.Unmet(n, c); u.Why != "" {
 			unmet = append(unmet, decide.Unmet{Kind: each.Kind, Name: each.Name, Objects: u.Of, Message: u.Why,
@@ -63,6 +65,12 @@ func (c *cluster) Shared(s *kind.Source, _ string, of func([]any) string) (resul
 		return "", why
 	}
 	return of(objects), ""
+}
+
+// Stale implements kind.Cluster.
+func (c *cluster) Stale(n *corev1.Node, o kind.Object) string {
+	why, _ := c.process.evidence.Stale(n, o, time.Now())
+	return why
 }
 
 // Gating implements kind.Cluster.

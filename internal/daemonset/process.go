@@ -15,6 +15,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
@@ -53,6 +54,7 @@ type Process struct {
 	Log     *zap.Logger
 	Metrics *Metrics
 
+	evidence kind.Evidence
 	builder  *workerpod.Builder
 	api      API
 	failures int

@@ -118,6 +118,13 @@ func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition 
 	return d.inProgressCondition(message, pod.Seen.First)
 }
 
+// addToCondition adds what else is known to the condition, if there is one that does not say it.
+func (d *decision) addToCondition(detail string) {
+	if d.Condition != nil && !strings.Contains(d.Condition.Message, detail) {
+		d.Condition.Message = attempt.Text(withDetail(d.Condition.Message, detail))
+	}
+}
+
 // withDetail adds what else is known to a message. Each of the details may be empty.
 func withDetail(message string, details ...string) string {
 	for _, detail := range details {

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"hash/fnv"
 	"time"
 
@@ -48,12 +49,37 @@ func NeedsVerification(in Input, now time.Time) bool {
 	}
 	at, ok := reverifyTime(in, now)
 	suspicion, _, _ := newSuspicion(in, now)
-	return bornVerified(in) || rebooted(in) || ok && !now.Before(at) || n.Record.Suspicion != nil || suspicion != nil
+	return bornVerified(in) || rebooted(in) || reselected(in) != "" || ok && !now.Before(at) ||
+		n.Record.Suspicion != nil || suspicion != nil
 }
 
-// rebooted reports whether the verdict is from another boot and reverify.onReboot is on. An empty boot ID is unknown.
+// rebooted reports whether the verdict is from another boot and reverify.onReboot is on. An empty boot ID is unknown. A
+// boot ID that another machine of the node's name reports is no reboot.
 func rebooted(in Input) bool {
-	return *in.Config.NodeManagement.Reverify.OnReboot && otherBoot(in.Node.Record.BootID, in.Node.BootID)
+	return in.Node.Record.Flapping == nil && *in.Config.NodeManagement.Reverify.OnReboot &&
+		otherBoot(in.Node.Record.BootID, in.Node.BootID)
+}
+
+// reselected says which profile the labels of a node that passed select now, if that has other checks than the one that
+// they selected before; empty if they select the same. Labels may come late. Another configuration verifies no node.
+func reselected(in Input) string {
+	r := in.Node.Record
+	if r.LastOutcome != attempt.Passed || r.Profile == "" || r.Checks == in.Checks || in.Node.Uninitialized != "" {
+		return ""
+	}
+	before, ok := in.Config.Chosen(r.Profile)
+	if !ok || before == in.Profile.Profile {
+		return ""
+	}
+	return fmt.Sprintf("the node's labels select %s, and selected %s, which has other checks",
+		profileName(in.Profile.Profile), profileName(before))
+}
+
+func profileName(name string) string {
+	if name == "" {
+		return "no profile"
+	}
+	return "profile " + name
 }
 
 func otherBoot(then, now string) bool { return then != "" && now != "" && then != now }

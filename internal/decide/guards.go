@@ -40,6 +40,7 @@ const (
 	GuardDryRun              = "dryRun"
 	GuardControlProbe        = "controlProbe"
 	GuardCondition           = "condition"
+	GuardBootIDFlapping      = "bootIDFlapping"
 )
 
 // guards is the list that every look at a held node goes through.
@@ -54,6 +55,8 @@ func Guards() []Guard {
 			"the node is a control-plane node, and `includeControlPlane` is off", (*decision).controlPlane},
 		{GuardNeverVerifiedOnly, nil,
 			"the node was verified before, so its taint quarantines it", (*decision).verifiedBefore},
+		{GuardBootIDFlapping, nil, "two machines report under the node's name: their boot IDs alternate",
+			(*decision).flapping},
 		{GuardCondition, nil, "with `remediation.action: condition`, another program already set the condition",
 			(*decision).foreignCondition},
 		{GuardControlProbe, []Need{NeedProbes},

@@ -10,6 +10,8 @@
 //   - worked.go: what closes the gate of a node that worked
 //   - next.go, backoff.go, prerequisites.go: whether and when the next attempt starts
 //   - takenback.go: passes that another writer takes back
+//   - flapping.go: two machines under one name
+//   - gateremoved.go: gating taints that another writer removes before the first record
 //   - deadline.go: the round and its deadline
 //   - condition.go, event.go: what the node reports
 //   - eviction.go: NoExecute taints on nodes that run ordinary pods
@@ -54,6 +56,10 @@ type Input struct {
 	NeedsVerificationSince time.Time
 	// NotReadySeen is when this process last observed that the node is not Ready; zero for never.
 	NotReadySeen time.Time
+	// BootReturned is when a watch last showed this process that a boot ID of the node returned within BootReturns; zero
+	// for never. BootIDs are that one and the one before it.
+	BootReturned time.Time
+	BootIDs      []string
 	// SuspectSince is when this process first saw the present transition of the conditions that make the node suspect.
 	SuspectSince map[corev1.NodeConditionType]time.Time
 	// Sharing is how many nodes of the node's group share a failure, this one included; see SharesFailure. It is 0 if

@@ -50,6 +50,7 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	}
 	switch {
 	case in.DryRunDone:
+	case (verify || in.Node.HasRecord && Eligible(in)) && d.recordFlapping():
 	case verify:
 		d.verify(current)
 	default:
@@ -62,10 +63,11 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 // idle handles a node that needs no verification. A node that is not selected may belong to another installation, and
 // so may its marks.
 func (d *decision) idle() {
-	if !d.in.Selected {
+	if !d.in.Selected || d.reportGateRemoved() {
 		return
 	}
 	d.Condition = verifiedCondition(d.in)
+	d.reportFlapping()
 	if unsupported(d.in) {
 		d.reportUnsupportedOS()
 	}
@@ -93,6 +95,8 @@ func (d *decision) verify(current *workerpod.Observation) {
 	default:
 		d.evaluate(*current, current.Seen.Result, *current.Attempt.Result)
 	}
+	d.reportFlapping()
+	d.addToCondition(reselected(d.in))
 	d.reportDeadline()
 }
 
@@ -124,7 +128,7 @@ func (d *decision) startOrRemediate() {
 		d.Step, d.Change = StepRecord, marks.Change{Record: r}
 		return
 	}
-	if d.awaitTakenBack() {
+	if d.awaitOneMachine() || d.awaitTakenBack() {
 		return
 	}
 	if d.in.Profile.Unchecked() && d.in.Node.Record.Deletion == nil {
@@ -234,6 +238,11 @@ func (d *decision) prerequisitesMet() bool {
 	}
 	if len(unmet) == 0 {
 		return true
+	}
+	for _, u := range unmet {
+		if !u.Until.IsZero() {
+			d.requeueAfter(max(u.Until.Sub(d.now), time.Millisecond))
+		}
 	}
 	unmet, left := withHints(unmet, d.in.NeedsVerificationSince, d.now)
 	if left > 0 {

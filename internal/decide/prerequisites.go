@@ -20,6 +20,8 @@ type Unmet struct {
 	Message string
 	// Remedy says what a person has to change, if the prerequisite cannot be met without that.
 	Remedy string
+	// Until is when the prerequisite is to be evaluated again, even if nothing changes; zero for never.
+	Until time.Time
 	// Hint is the remedy if it stays unmet for longer than hintAfter.
 	Hint string
 }

@@ -62,6 +62,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	before := d.in.Node.Record
 	r := before
 	r.NodeUID, r.BootID, r.Checks = d.in.Node.UID, d.in.Node.BootID, d.in.Checks
+	r.Profile = d.in.Config.Choice(d.in.Profile.Profile)
 	if otherBoot(a.Basis.BootID, d.in.Node.BootID) {
 		r.BootID = a.Basis.BootID // so that the present boot begins a run of its own, with prerequisites and all retries
 	}

@@ -84,7 +84,8 @@ func Quiet(in Input, now time.Time) (look time.Duration, ok bool) {
 	switch state := StateOf(in, now); {
 	case state == StateNotOurs && (n.Deleting || !in.Selected):
 		return 0, true
-	case state != StateNotOurs && state != StateVerified, unsupported(in), len(n.RemediationConditions) > 0:
+	case state != StateNotOurs && state != StateVerified, unsupported(in), len(n.RemediationConditions) > 0,
+		OpenedUnverified(in), n.Record.Flapping != nil, !in.BootReturned.IsZero():
 		return 0, false
 	}
 	if shown := verifiedCondition(in); shown == nil && n.Condition != nil || shown != nil && !shown.Same(n.Condition) {

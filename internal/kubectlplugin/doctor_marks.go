@@ -10,27 +10,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // namedNodes is how many nodes a finding about many of them names.
 const namedNodes = 3
 
-// examineMarks finds nodes whose passes another writer takes back, by the field manager that does.
+// examineMarks finds nodes whose passes another writer takes back, by the field manager that does, and nodes that were
+// opened before they were verified.
 func examineMarks(ctx context.Context, v *invocation, d *diagnosis) error {
 	taken := map[string][]string{}
+	var open []string
 	err := each(ctx, v.cluster.client.CoreV1().Nodes().List, "", func(n *corev1.Node) {
-		if r := marks.Observe(n, v.cluster.config.Vocabulary()).Record; decide.MarksTakenBack(r, v.now) {
+		s := observe(v.cluster.config, n, nil)
+		if r := s.in.Node.Record; decide.MarksTakenBack(r, v.now) {
 			taken[r.TakenBack.By] = append(taken[r.TakenBack.By], n.Name)
 		}
+		if decide.OpenedUnverified(s.in) {
+			open = append(open, n.Name)
+		}
 	})
+	if len(open) > 0 {
+		d.found("opened unverified: another writer removed the gating taint of "+someOf(open)+" before they were verified",
+			"kubectl describe node shows the writer, and how to verify the node. Correct the writer, which may write "+
+				"spec.taints from an old read, or set admission.mode, with which the taint is put back")
+	}
 	label := v.cluster.config.NodeManagement.VerifiedLabel.Key
 	for _, by := range slices.Sorted(maps.Keys(taken)) {
-		nodes := taken[by]
-		names := strings.Join(nodes[:min(namedNodes, len(nodes))], ", ")
-		if len(nodes) > namedNodes {
-			names += fmt.Sprintf(" and %d more", len(nodes)-namedNodes)
-		}
+		names := someOf(taken[by])
 		d.found(fmt.Sprintf("%s takes back the passes of %s: the gating taint returns or the label %s goes within a "+
 			"minute of each. The next verification then waits, up to ten minutes", takenBy(by), names, label),
 			"remove the gating taint from what sets it all the time: taints of a node group, of a machine set, Talos' "+
@@ -38,6 +44,15 @@ func examineMarks(ctx context.Context, v *invocation, d *diagnosis) error {
 				"controller applies to nodes (docs/operate/troubleshooting.md)")
 	}
 	return err
+}
+
+// someOf names the first of the nodes.
+func someOf(nodes []string) string {
+	names := strings.Join(nodes[:min(namedNodes, len(nodes))], ", ")
+	if len(nodes) > namedNodes {
+		names += fmt.Sprintf(" and %d more", len(nodes)-namedNodes)
+	}
+	return names
 }
 
 // takenBy names who takes passes back.

@@ -24,11 +24,13 @@ const (
 	unmanaged = "unmanaged" // never had a gating taint and never was verified
 	excluded  = "excluded"  // the configuration or an annotation leaves it out
 	deleting  = "deleting"  // has a deletion timestamp
+	// opened: another writer removed its gating taint before it was verified.
+	opened = "opened-unverified"
 )
 
 // attention lists the statuses of nodes that are not verified and must be, the most urgent first.
 var attention = []string{string(decide.StatusFailed), string(decide.StatusHeld), string(decide.StatusVerifying),
-	string(decide.StatusPending)}
+	string(decide.StatusPending), opened}
 
 // nodeState is a node and its worker pods as the API server has them, and as the controller evaluates them.
 type nodeState struct {
@@ -185,6 +187,8 @@ func (s nodeState) status(now time.Time) string {
 		return status
 	case !decide.Eligible(s.in):
 		return excluded
+	case decide.OpenedUnverified(s.in):
+		return opened
 	}
 	return unmanaged
 }

@@ -127,6 +127,7 @@ func TestSummary(t *testing.T) {
 		taints       string
 	}{
 		{name: "never seen", node: makeNode(), status: "unmanaged"},
+		{name: "opened", node: makeNode(opens(marks.ReasonGateRemoved)), status: "opened-unverified", since: -time.Hour},
 		{name: "skipped", node: makeNode(gated, annotated(marks.AnnotationSkip, "true"), having(failed)), status: "excluded", why: "check dns: NXDOMAIN: no such name", since: -5 * time.Second, taints: "gate"},
 		{name: "control plane", node: makeNode(label(marks.LabelControlPlane, "")), status: "excluded"},
 		{name: "control plane that is gated all the same", node: makeNode(gated, label(marks.LabelControlPlane, "")), status: "pending", taints: "gate"},

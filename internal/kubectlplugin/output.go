@@ -83,7 +83,8 @@ func (v *invocation) print(rows [][]string, paint func(row, column int, text str
 // colours of the states, as ANSI attributes.
 var colours = map[string]string{string(decide.StateVerified): "32", string(decide.StateVerifying): "36",
 	string(decide.StateWaiting): "33", string(decide.StateBackingOff): "33", string(decide.StateExhausted): "31",
-	string(decide.StateRemediating): "31", string(decide.StateHeld): "35", excluded: "2", unmanaged: "2", deleting: "2"}
+	string(decide.StateRemediating): "31", string(decide.StateHeld): "35",
+	opened: "31", excluded: "2", unmanaged: "2", deleting: "2"}
 
 func coloured(state string) string {
 	if code := colours[state]; code != "" {

@@ -141,7 +141,7 @@ func (o overview) rows(v *invocation, counts map[string]int) [][]string {
 		add(remediationsRow, o.Action+": "+o.Remediations.line())
 	}
 	var totals []string
-	for _, s := range append(decide.States()[1:], excluded, unmanaged, deleting) {
+	for _, s := range append(decide.States()[1:], opened, excluded, unmanaged, deleting) {
 		if n := counts[string(s)]; n > 0 {
 			totals = append(totals, fmt.Sprintf("%d %s", n, s))
 		}

@@ -60,7 +60,7 @@ func wait(ctx context.Context, v *invocation) error {
 				_, _ = v.out.WriteTo(v.stream)
 			}
 			delete(pending, name)
-		case excluded, unmanaged, deleting:
+		case excluded, unmanaged, opened, deleting:
 			return codedError{fmt.Errorf("node %s is %s: it will not be verified", name, n.State), exitNever}
 		default:
 			pending[name] = n.line()

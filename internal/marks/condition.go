@@ -25,6 +25,8 @@ const (
 	ReasonWorkerInconclusive      = "WorkerInconclusive"      // Unknown
 	ReasonRemediationHeld         = "RemediationHeld"         // Unknown
 	ReasonRulesUnavailable        = "RulesUnavailable"        // Unknown
+	// ReasonGateRemoved is of a node that another writer opened before it was verified; Unknown.
+	ReasonGateRemoved = "GateRemoved"
 )
 
 // ReasonVerificationFailed is the reason of every condition that asks a repairer to act on a node, whatever its type

@@ -160,7 +160,7 @@ func Observe(n *corev1.Node, v Vocabulary) Facts {
 // observe is Observe without the record.
 func observe(n *corev1.Node, v Vocabulary) Facts {
 	f := Facts{
-		Name: n.Name, UID: string(n.UID), BootID: bootID(n), Created: n.CreationTimestamp.Time,
+		Name: n.Name, UID: string(n.UID), BootID: BootID(n), Created: n.CreationTimestamp.Time,
 		Zone:      n.Labels[corev1.LabelTopologyZone],
 		Arch:      n.Labels[corev1.LabelArchStable],
 		Owner:     owner.Of(n),
@@ -206,9 +206,9 @@ func observe(n *corev1.Node, v Vocabulary) Facts {
 	return f
 }
 
-// bootID is the node's boot ID. The kubelet reports it; a UUID has 36 bytes. A longer text is cut, since the record
+// BootID is the node's boot ID. The kubelet reports it; a UUID has 36 bytes. A longer text is cut, since the record
 // must hold it.
-func bootID(n *corev1.Node) string {
+func BootID(n *corev1.Node) string {
 	id := n.Status.NodeInfo.BootID
 	return strings.ToValidUTF8(id[:min(len(id), maxText)], "")
 }

@@ -23,6 +23,9 @@ type Record struct {
 	// Checks identifies the checks, with the rest of the pod template, that Attempts and Inconclusive were counted under
 	// (decide.Input.Checks). Under other checks they count for nothing.
 	Checks string `json:"checks,omitempty"`
+	// Profile identifies the profile that the node's labels chose for the last attempt, and the profiles that it was
+	// chosen from (config.Config.Choice).
+	Profile string `json:"profile,omitempty"`
 	// Sequence is the number of the last recorded attempt; the next is Sequence+1. It never decreases, so an attempt is
 	// counted once.
 	Sequence int32 `json:"sequence"`
@@ -78,6 +81,8 @@ type Record struct {
 	RequestTime *time.Time `json:"requestTime,omitempty"`
 	// TakenBack are the last passes that another writer took back; nil for none.
 	TakenBack *TakenBack `json:"takenBack,omitempty"`
+	// Flapping: two machines report under the node's name; nil for a node with one.
+	Flapping *Flapping `json:"flapping,omitempty"`
 	// Held is the guard that holds the deletion, HeldMessage its first message.
 	Held        string `json:"held,omitempty"`
 	HeldMessage string `json:"heldMessage,omitempty"`
@@ -177,8 +182,8 @@ const (
 // invalid says which bound the record breaks; empty if none.
 func (r Record) invalid() string {
 	counts := []int32{r.Sequence, r.Attempts, r.Inconclusive, r.Superseded, r.Shared}
-	texts := []string{r.NodeUID, r.BootID, r.Checks, string(r.LastOutcome), r.LastCheck, r.LastReason, r.LastMessage,
-		r.Request, r.Held, r.HeldMessage}
+	texts := []string{r.NodeUID, r.BootID, r.Checks, r.Profile, string(r.LastOutcome), r.LastCheck, r.LastReason,
+		r.LastMessage, r.Request, r.Held, r.HeldMessage}
 	times := []*time.Time{r.LastTime, r.NextAttemptTime, r.VerifiedTime, r.Since, r.Released, r.RequestTime}
 	suspicions := r.Cleared
 	if r.Suspicion != nil {
@@ -197,6 +202,10 @@ func (r Record) invalid() string {
 			times = append(times, &t.Passes[i])
 		}
 	}
+	flaps := bootIDs
+	if f := r.Flapping; f != nil {
+		flaps, texts, times = len(f.BootIDs), append(texts, f.BootIDs...), append(times, &f.Time)
+	}
 	switch {
 	case slices.ContainsFunc(counts, func(n int32) bool { return n < 0 || n > maxCount }), r.DurationMs < 0,
 		r.DurationMs > MaxDuration.Milliseconds():
@@ -207,6 +216,8 @@ func (r Record) invalid() string {
 		return fmt.Sprintf("has a text longer than %d bytes, or a list longer than %d", maxText, MaxCleared)
 	case taken > MaxTakenBack:
 		return fmt.Sprintf("has more than %d passes that were taken back", MaxTakenBack)
+	case flaps != bootIDs:
+		return fmt.Sprintf("has not %d boot IDs that alternate", bootIDs)
 	}
 	return ""
 }

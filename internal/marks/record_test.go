@@ -28,7 +28,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
 	r := Record{NodeUID: "u1", BootID: "b1", Checks: "c1", Sequence: 3, Attempts: 2, Inconclusive: 1, Superseded: 1, Shared: 6, LastOutcome: attempt.Failed, LastCheck: "dns",
 		LastReason: "Timeout", LastMessage: "no \"answer\" \u2026", LastTime: &at, DurationMs: 1500, NextAttemptTime: &at, VerifiedTime: &at, HistoryLost: true,
-		Probed: true, TakenBack: &TakenBack{Passes: []time.Time{at, at}, By: "git"}, Deletion: &Deletion{Kind: "Node", Name: "n", UID: "u1", Time: at}, Held: "dryRun", HeldMessage: "would delete"}
+		Probed: true, TakenBack: &TakenBack{Passes: []time.Time{at, at}, By: "git"}, Profile: "p", Flapping: &Flapping{BootIDs: []string{"a", "b"}, Time: at}, Deletion: &Deletion{Kind: "Node", Name: "n", UID: "u1", Time: at}, Held: "dryRun", HeldMessage: "would delete"}
 	got, fault := read(r.Encode())
 	if fault != "" || !reflect.DeepEqual(got, r) {
 		t.Errorf("%+v, %s", got, fault)
@@ -59,6 +59,9 @@ func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 		`{"nodeUID":"u1","lastMessage":"` + strings.Repeat("x", maxText+1) + `"}`, `{"nodeUID":"u1","suspicion":{"time":"2026-01-01T00:00:00Z","type":"` + strings.Repeat("x", maxText+1) + `"}}`,
 		`{"nodeUID":"u1","cleared":[` + strings.Repeat(`{"time":"2026-01-01T00:00:00Z"},`, MaxCleared) + `{"time":"2026-01-01T00:00:00Z"}]}`,
 		`{"nodeUID":"u1","unknown":"` + strings.Repeat("x", maxRecord) + `"}`, overflow("durationMs", math.MaxInt64), `{"nodeUID":"u1","cleared":[{"time":"1000-01-01T00:00:00Z"}]}`,
+		`{"nodeUID":"u1","flapping":{"bootIDs":["a"],"time":"2026-01-01T00:00:00Z"}}`,
+		`{"nodeUID":"u1","flapping":{"bootIDs":["a","b"],"time":"0001-01-01T00:00:00Z"}}`,
+		`{"nodeUID":"u1","flapping":{"bootIDs":["a","` + strings.Repeat("b", maxText+1) + `"],"time":"2026-01-01T00:00:00Z"}}`,
 		`{"nodeUID":"u1","takenBack":{"passes":["1000-01-01T00:00:00Z"]}}`, `{"nodeUID":"u1","takenBack":{"by":"` + strings.Repeat("x", maxText+1) + `"}}`,
 		`{"nodeUID":"u1","takenBack":{"passes":[` + strings.Repeat(`"2026-01-01T00:00:00Z",`, MaxTakenBack) + `"2026-01-01T00:00:00Z"]}}`,
 		`{"nodeUID":"u1","nextAttemptTime":"0000-01-01T00:00:00Z"}`, `{"nodeUID":"u1","deletion":{}}`, `{"nodeUID":"u1","deletion":{"time":"1000-01-01T00:00:00Z"}}`} {

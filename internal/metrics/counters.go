@@ -40,6 +40,7 @@ type Counters struct {
 	requests        *prometheus.CounterVec
 	takenBack       *prometheus.CounterVec
 	unverified      prometheus.Counter
+	gatesRemoved    prometheus.Counter
 	eventsDropped   prometheus.Counter
 	unknownTaints   *prometheus.GaugeVec
 
@@ -102,6 +103,9 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 	c.unverified = counter("released_unverified_total",
 		"Nodes whose gating taints were removed past their deadline although they had not passed "+
 			"(reconciliation.onDeadline: release).").WithLabelValues()
+	c.gatesRemoved = counter("gates_removed_total",
+		"Gating taints that another writer removed from nodes before they had a record, so that the nodes are open and "+
+			"unverified, or the taint was put back.").WithLabelValues()
 	c.eventsDropped = counter("events_dropped_total",
 		"Events that were not written: there were too many at once, or the API server rejected them.").WithLabelValues()
 	c.unknownTaints = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: "unknown_startup_taint",
@@ -152,7 +156,7 @@ const (
 func (c *Counters) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.verifications, c.verdicts, c.reconcileErrors, c.timeToVerified, c.timeByPhase,
 		c.checkResults, c.checkDuration, c.remediations, c.backfills, c.suspicions, c.requests, c.takenBack,
-		c.unverified, c.eventsDropped, c.unknownTaints}
+		c.unverified, c.gatesRemoved, c.eventsDropped, c.unknownTaints}
 }
 
 // ReconcileError counts a reconcile that failed and is retried.
@@ -211,6 +215,8 @@ func (c *Counters) TakenBack(mark decide.Mark) {
 
 // ReleasedUnverified counts a node that was released past its deadline although it had not passed.
 func (c *Counters) ReleasedUnverified() { c.unverified.Inc() }
+// GateRemoved counts a gating taint that another writer removed from a node without a record.
+func (c *Counters) GateRemoved() { c.gatesRemoved.Inc() }
 
 // EventDropped counts an event that was not written.
 func (c *Counters) EventDropped() { c.eventsDropped.Inc() }

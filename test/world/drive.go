@@ -65,7 +65,12 @@ func (l *Leader) Deliver() {
 	var nodes corev1.NodeList
 	l.W.Must(l.W.API.List(l.W.Ctx, &nodes, client.MatchingLabels{WorldLabel: l.W.Namespace}))
 	for i := range nodes.Items {
-		l.Fleet.Observe(l.Nodes.View.Observe(&nodes.Items[i]))
+		n := &nodes.Items[i]
+		if old := l.shown[n.Name]; old != nil {
+			l.Nodes.View.Changed(old, n)
+		}
+		l.shown[n.Name] = n.DeepCopy()
+		l.Fleet.Observe(l.Nodes.View.Observe(n))
 		l.Versions.Observe()
 	}
 	l.showPods(l.W.Pods(""))

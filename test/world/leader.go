@@ -64,12 +64,13 @@ type Leader struct {
 	Errs       []error
 	considered []string
 	seen       map[types.UID]*corev1.Pod
+	shown      map[string]*corev1.Node // as a watch showed them last
 }
 
 // Lead starts a controller process.
 func (w *World) Lead(change ...func(*Leader)) *Leader {
 	w.Helper()
-	l := &Leader{W: w, seen: map[types.UID]*corev1.Pod{}, StaleNodes: map[string]*corev1.Node{}}
+	l := &Leader{W: w, seen: map[types.UID]*corev1.Pod{}, shown: map[string]*corev1.Node{}, StaleNodes: map[string]*corev1.Node{}}
 	for _, f := range change {
 		f(l)
 	}

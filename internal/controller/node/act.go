@@ -296,7 +296,7 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 	if rec.Held != "" && rec.Held != d.in.Node.Record.Held {
 		r.Counters.Remediation(plan.Target.Kind, metrics.RemediationHeld)
 	}
-	r.emit(d, plan.Events)
+	r.emit(ctx, d, plan.Events)
 	if r.View.Tracker.DryRun {
 		return r.finishDryRun(ctx, d)
 	}
@@ -387,14 +387,18 @@ func (r *Reconciler) setCondition(ctx context.Context, d decision) (wait time.Du
 			if e.Reason == decide.EventPrerequisiteStuck {
 				log.FromContext(ctx).Info("the node waits for a prerequisite that needs a change by a person", "message", e.Message)
 			}
-			r.emit(d, []decide.Event{e})
+			r.emit(ctx, d, []decide.Event{e})
 		}
 	}
 	return wait, nil
 }
 
-func (r *Reconciler) emit(d decision, events []decide.Event) {
+func (r *Reconciler) emit(ctx context.Context, d decision, events []decide.Event) {
 	for _, e := range events {
+		if e.Reason == decide.EventGateRemoved {
+			r.Counters.GateRemoved()
+			log.FromContext(ctx).Info("the gating taint was removed", "message", e.Message)
+		}
 		r.Events.Emit(d.node, r.View.Tracker.Now(), e)
 	}
 }

@@ -242,18 +242,10 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 			see(e.Object, e.IsInInitialList, q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			r.observeGate(e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node))
+			r.View.Changed(e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node))
 			see(e.ObjectNew, false, q)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, e.Object.GetName(), tidy) },
-	}
-}
-
-// observeGate records that a gate opened or closed. A queue that merges events would hide a gate that does both.
-func (r *Reconciler) observeGate(old, now *corev1.Node) {
-	if old.UID == now.UID && !equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) &&
-		r.View.Closed(old) != r.View.Closed(now) {
-		r.View.Tracker.GateChanged(r.View.Observe(now))
 	}
 }
 

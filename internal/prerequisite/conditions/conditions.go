@@ -51,16 +51,25 @@ func (s Settings) Validate(p *field.Path) (faults field.ErrorList) {
 func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 	for _, c := range s {
 		all = append(all, kind.Prerequisite{Name: fmt.Sprintf("%s=%s", c.Type, c.Status),
-			Unmet: func(n *corev1.Node, _ kind.Cluster) kind.Unmet { return kind.Unmet{Why: c.missing(n)} }})
+			Unmet: func(n *corev1.Node, in kind.Cluster) kind.Unmet { return kind.Unmet{Why: c.missing(n, in)} }})
 	}
 	return all
 }
 
-func (c Entry) missing(n *corev1.Node) string {
+func (c Entry) missing(n *corev1.Node, in kind.Cluster) string {
+	what := fmt.Sprintf("the node's condition %s to be %s", c.Type, c.Status)
 	for _, have := range n.Status.Conditions {
-		if have.Type == c.Type && have.Status == c.Status {
+		if have.Type != c.Type {
+			continue
+		}
+		stale := in.Stale(n, kind.Object{ID: "condition " + string(have.Type), Created: n.CreationTimestamp,
+			Sign: have.LastTransitionTime.String()})
+		switch {
+		case have.Status == c.Status && stale == "":
 			return ""
+		case have.Status == c.Status:
+			return fmt.Sprintf("%s (it %s)", what, stale)
 		}
 	}
-	return fmt.Sprintf("the node's condition %s to be %s", c.Type, c.Status)
+	return what
 }

@@ -10,6 +10,11 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/nodeready"
 )
 
+// current is a cluster in which all that is reported counts.
+type current struct{ kind.Cluster }
+
+func (current) Stale(*corev1.Node, kind.Object) string { return "" }
+
 // A condition of that type and status is waited for, and nothing else on the node counts. Ready is one of them.
 func TestConditions(t *testing.T) {
 	storage := conditions.Settings{{Type: "Storage", Status: corev1.ConditionTrue}}.Prerequisites()
@@ -34,7 +39,7 @@ func TestConditions(t *testing.T) {
 		if len(test.wanted) != 1 {
 			t.Fatalf("%s: %d prerequisites", name, len(test.wanted))
 		}
-		if got := test.wanted[0].Unmet(n, nil).Why; got != test.why {
+		if got := test.wanted[0].Unmet(n, current{}).Why; got != test.why {
 			t.Errorf("%s: waits for %q, want %q", name, got, test.why)
 		}
 	}

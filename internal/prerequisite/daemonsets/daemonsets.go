@@ -87,11 +87,13 @@ type pod struct {
 	owner             types.UID
 	node              string
 	ready             bool
+	since             metav1.Time // see kind.ReadySince
 }
 
 func slimPod(p *corev1.Pod) any {
-	slim := &pod{node: p.Spec.NodeName, ready: kind.PodReady(p), ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace,
-		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp}}
+	slim := &pod{node: p.Spec.NodeName, ready: kind.PodReady(p), since: kind.ReadySince(p),
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
+			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp}}
 	if c := metav1.GetControllerOfNoCopy(p); c != nil {
 		slim.owner = c.UID
 	}
@@ -99,20 +101,26 @@ func slimPod(p *corev1.Pod) any {
 }
 
 func samePod(a, b *pod) bool {
-	return a.UID == b.UID && a.owner == b.owner && a.node == b.node && a.ready == b.ready &&
+	return a.UID == b.UID && a.owner == b.owner && a.node == b.node && a.ready == b.ready && a.since.Equal(&b.since) &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil)
 }
 
 // waiting says why the node has no Ready pod of the DaemonSet among its own; empty when it has, or is to have none.
-func waiting(ds *appsv1.DaemonSet, n *corev1.Node, own []any) string {
+func waiting(ds *appsv1.DaemonSet, n *corev1.Node, c kind.Cluster, own []any) string {
 	why := "none on the node"
 	for _, o := range own {
-		switch p := o.(*pod); {
-		case p.owner != ds.UID:
+		p := o.(*pod)
+		if p.owner != ds.UID {
+			continue
+		}
+		stale := c.Stale(n, kind.Object{ID: string(p.UID), Created: p.CreationTimestamp, Sign: p.since.String()})
+		switch {
 		case p.DeletionTimestamp != nil:
 			if why == "none on the node" { // the index has no order: its successor says more
 				why = "terminating"
 			}
+		case p.ready && stale != "":
+			why = "its pod " + stale
 		case p.ready:
 			return ""
 		default:
@@ -144,7 +152,7 @@ func (u selected) unmet(n *corev1.Node, c kind.Cluster) kind.Unmet {
 		if ds.DeletionTimestamp != nil || slices.Contains(u.exclude, name) {
 			continue
 		}
-		if why := waiting(ds, n, own); why != "" {
+		if why := waiting(ds, n, c, own); why != "" {
 			reasons[name.String()] = why
 		}
 	}
@@ -211,7 +219,7 @@ func (e named) each(n *corev1.Node, c kind.Cluster, f func(ds *appsv1.DaemonSet,
 func (e named) unmet(n *corev1.Node, c kind.Cluster) kind.Unmet {
 	reason := noSuchDaemonSet
 	unknown := e.each(n, c, func(ds *appsv1.DaemonSet, own []any) bool {
-		reason = waiting(ds, n, own)
+		reason = waiting(ds, n, c, own)
 		return reason == ""
 	})
 	reason = cmp.Or(unknown, reason)

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -66,6 +67,8 @@ type Cluster interface {
 	// Shared returns the result of a function of all objects of a source, which is the same for every node. It is called
 	// once for each change of these objects; name tells several functions of a source apart.
 	Shared(s *Source, name string, of func(objects []any) string) (result, why string)
+	// Stale says why what an object reports about the node does not count yet; empty if it does. See Evidence.
+	Stale(n *corev1.Node, o Object) (why string)
 	// Gating lists the taints that gate nodes.
 	Gating() []marks.Taint
 }
@@ -191,6 +194,16 @@ func Duplicates[T any](entries []T, key func(T) string, at func(i int) *field.Pa
 	return faults
 }
 
+// ReadySince is when the pod's condition Ready had its last transition, on its kubelet's clock; zero if it has none.
+func ReadySince(pod *corev1.Pod) metav1.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.LastTransitionTime
+		}
+	}
+	return metav1.Time{}
+}
+
 // PodReady reports whether the pod's condition Ready is True.
 func PodReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -206,5 +219,6 @@ func Identity(u *unstructured.Unstructured, status map[string]any) *unstructured
 	slim.SetName(u.GetName())
 	slim.SetUID(u.GetUID())
 	slim.SetResourceVersion(u.GetResourceVersion())
+	slim.SetCreationTimestamp(u.GetCreationTimestamp())
 	return slim
 }

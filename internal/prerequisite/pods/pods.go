@@ -131,7 +131,7 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 		unmet := func(n *corev1.Node, in kind.Cluster) kind.Unmet {
 			found, why := in.Find(pods, kind.ByNode, n.Name)
 			if why == "" {
-				why = e.missing(found, func(uid string) ([]any, string) { return in.Find(read[1], byOwner, uid) })
+				why = e.missing(found, in, n, func(uid string) ([]any, string) { return in.Find(read[1], byOwner, uid) })
 			}
 			return kind.Missing(what, why)
 		}
@@ -142,7 +142,8 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 
 // missing says what is missing of the pods that match on the node. revisions returns the ControllerRevisions of a
 // DaemonSet by its UID.
-func (e *Entry) missing(found []any, revisions func(uid string) ([]any, string)) string {
+func (e *Entry) missing(found []any, in kind.Cluster, n *corev1.Node, revisions func(uid string) ([]any, string),
+) string {
 	if e.CurrentRevision { // unknown revisions are the reason, whatever the pods are
 		if _, why := revisions(""); why != "" {
 			return why
@@ -152,7 +153,12 @@ func (e *Entry) missing(found []any, revisions func(uid string) ([]any, string))
 	byName := func(a, b any) int { return cmp.Compare(a.(*corev1.Pod).Name, b.(*corev1.Pod).Name) }
 	for _, o := range slices.SortedFunc(slices.Values(found), byName) { // so that the message does not vary with the order
 		pod := o.(*corev1.Pod)
-		why := e.notReady(pod, revisions)
+		sign := kind.ReadySince(pod).String()
+		if key, _ := e.annotation(); key != "" {
+			sign += pod.Annotations[key]
+		}
+		stale := in.Stale(n, kind.Object{ID: string(pod.UID), Created: pod.CreationTimestamp, Sign: sign})
+		why := cmp.Or(e.notReady(pod, revisions), stale)
 		if why == "" {
 			return ""
 		}

@@ -6,7 +6,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
 )
+
+// counting is a cluster in which all that is reported counts.
+type counting struct{ kind.Cluster }
+
+func (counting) Stale(*corev1.Node, kind.Object) string { return "" }
 
 // pod is a pod p; each change makes it more of what is waited for.
 func pod(changes ...func(*corev1.Pod)) *corev1.Pod {
@@ -50,7 +57,7 @@ func TestReadyBy(t *testing.T) {
 		{"warm/done", ReadyByAny, pod(ready, warm, terminating), "p is terminating"},
 	} {
 		e, want := Entry{ReadyAnnotation: test.annotation, ReadyBy: test.by}, test.why
-		if got := e.missing([]any{test.pod}, nil); got != want {
+		if got := e.missing([]any{test.pod}, counting{}, nil, nil); got != want {
 			t.Errorf("%q by %q: %v %v: %q, want %q", test.annotation, test.by, test.pod.Annotations, test.pod.Status.Conditions, got, want)
 		}
 	}

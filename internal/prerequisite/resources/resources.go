@@ -194,10 +194,10 @@ func (r resource) unmet(n *corev1.Node, in kind.Cluster) kind.Unmet {
 	if text != "" {
 		what += " (" + text + ")"
 	}
-	return kind.Missing(fmt.Sprintf("%s %s to be %s", what, r.Condition, r.Status), r.missing(n.Name, text, in))
+	return kind.Missing(fmt.Sprintf("%s %s to be %s", what, r.Condition, r.Status), r.missing(n, text, in))
 }
 
-func (r resource) missing(nodeName, text string, in kind.Cluster) string {
+func (r resource) missing(n *corev1.Node, text string, in kind.Cluster) string {
 	selector, err := labels.Parse(text)
 	if err != nil { // a label's value has at most 63 characters, and a node's name may have 253
 		return "selector: " + err.Error()
@@ -207,7 +207,7 @@ func (r resource) missing(nodeName, text string, in kind.Cluster) string {
 	switch {
 	case r.label != "":
 		for _, v := range r.values {
-			found, why := in.Find(r.source, r.label, forNode(v, nodeName))
+			found, why := in.Find(r.source, r.label, forNode(v, n.Name))
 			if why != "" {
 				return why
 			}
@@ -224,7 +224,17 @@ func (r resource) missing(nodeName, text string, in kind.Cluster) string {
 		result, why := in.Shared(r.source, r.name(), violation)
 		return cmp.Or(why, result)
 	}
-	return violation(own)
+	stale := ""
+	for _, o := range own {
+		if u := o.(*unstructured.Unstructured); selector.Matches(labels.Set(u.GetLabels())) {
+			why := in.Stale(n, kind.Object{ID: string(u.GetUID()), Created: u.GetCreationTimestamp(),
+				Sign: u.GetResourceVersion()})
+			if why != "" {
+				stale = cmp.Or(stale, u.GetName()+" "+why)
+			}
+		}
+	}
+	return cmp.Or(violation(own), stale)
 }
 
 // violation says what is wrong with the first object in order of namespace and name; empty when nothing is.

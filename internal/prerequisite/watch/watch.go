@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,6 +37,7 @@ type Watches struct {
 	informers map[string]*informer // by the key of their source
 	gating    []marks.Taint
 	sections  []section
+	evidence  kind.Evidence
 }
 
 // section is the prerequisites of nodeManagement or of a profile.
@@ -93,14 +95,21 @@ func (w *Watches) Start(ctx context.Context) error {
 // Unmet lists what does not hold for the node, in the order of the configuration; empty when all does. Until then the
 // node is enqueued by what it waits for. p is one of the configuration's.
 func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Unmet {
-	v := &view{Watches: w, node: n.Name, pending: map[dependency]struct{}{}}
+	v := &view{Watches: w, node: n.Name, now: time.Now(), pending: map[dependency]struct{}{}}
+	w.evidence.Look(n, marks.Observe(n, marks.Vocabulary{}).Record.BootID, v.now)
 	waits := w.evaluate(n, p, v)
+	if len(waits) == 0 {
+		w.evidence.Settle(n.Name)
+	}
 	w.waiting.keep(n.Name, v.pending)
 	return waits
 }
 
 // Forget drops a node that is gone.
-func (w *Watches) Forget(name string) { w.waiting.keep(name, nil) }
+func (w *Watches) Forget(name string) {
+	w.waiting.keep(name, nil)
+	w.evidence.Forget(name)
+}
 
 // evaluate returns what the node waits for. What two prerequisites ask for is listed once.
 func (w *Watches) evaluate(n *corev1.Node, p config.Prerequisites, v *view) (waits []decide.Unmet) {
@@ -112,7 +121,7 @@ func (w *Watches) evaluate(n *corev1.Node, p config.Prerequisites, v *view) (wai
 			Message: "prerequisites that were not in the configuration at start"}}
 	}
 	for _, p := range w.sections[i].all {
-		v.read = v.read[:0]
+		v.read, v.until = v.read[:0], time.Time{}
 		unmet := p.Unmet(n, v)
 		if unmet.Why == "" {
 			continue
@@ -123,7 +132,7 @@ func (w *Watches) evaluate(n *corev1.Node, p config.Prerequisites, v *view) (wai
 		same := func(w decide.Unmet) bool { return w.Kind == p.Kind && w.Name == p.Name && w.Message == unmet.Why }
 		if i := slices.IndexFunc(waits, same); i < 0 {
 			waits = append(waits, decide.Unmet{Kind: p.Kind, Name: p.Name, Objects: unmet.Of, Message: unmet.Why,
-				Remedy: unmet.Remedy, Hint: unmet.Hint})
+				Remedy: unmet.Remedy, Hint: unmet.Hint, Until: v.until})
 		} else if waits[i].Remedy == "" {
 			waits[i].Remedy = unmet.Remedy
 		}
@@ -135,6 +144,8 @@ func (w *Watches) evaluate(n *corev1.Node, p config.Prerequisites, v *view) (wai
 type view struct {
 	*Watches
 	node    string
+	now     time.Time
+	until   time.Time               // when what is stale counts, for the prerequisite at hand; zero if nothing is
 	read    []dependency            // by the prerequisite at hand
 	pending map[dependency]struct{} // read by those that do not hold
 }
@@ -164,6 +175,15 @@ func (v *view) Shared(s *kind.Source, name string, of func(objects []any) string
 		return "", why
 	}
 	return i.shared(name, all, of), ""
+}
+
+// Stale implements kind.Cluster.
+func (v *view) Stale(n *corev1.Node, o kind.Object) string {
+	why, until := v.evidence.Stale(n, o, v.now)
+	if !until.IsZero() {
+		v.until = until
+	}
+	return why
 }
 
 // Gating implements kind.Cluster.

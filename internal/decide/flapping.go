@@ -1,0 +1,93 @@
+package decide
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+)
+
+const (
+	// BootReturns is the time within which a boot ID that returns is the second machine of a node's name, and no reboot. A
+	// node counts as flapping for so long after the last return.
+	BootReturns = time.Hour
+	// flappingWait is how long no attempt starts after a return. A kubelet reports its status every five minutes at least
+	// (nodeStatusReportFrequency), so two machines show within that time that both are still there.
+	flappingWait = 10 * time.Minute
+	// flappingRenewed is how often the record of a node that flaps is renewed.
+	flappingRenewed = 5 * time.Minute
+)
+
+// returned is when a boot ID of the node returned last, as far as that is known; zero if none did within BootReturns.
+func returned(in Input, now time.Time) (at time.Time) {
+	if f := in.Node.Record.Flapping; f != nil {
+		at = f.Time
+	}
+	if in.BootReturned.After(at) {
+		at = in.BootReturned
+	}
+	if at.After(now.Add(clockTolerance)) || now.Sub(at) >= BootReturns { // a time in the future is forged
+		return time.Time{}
+	}
+	return at
+}
+
+// recordFlapping records that two machines report under the node's name, renews that, or ends it. It reports whether
+// there is something to write.
+func (d *decision) recordFlapping() bool {
+	r, at := d.in.Node.Record, returned(d.in, d.now)
+	switch {
+	case d.in.LocalWorker != nil:
+		return false
+	case at.IsZero() && r.Flapping != nil:
+		r.Flapping = nil
+	case !at.IsZero() && at.Equal(d.in.BootReturned) && (r.Flapping == nil || at.Sub(r.Flapping.Time) >= flappingRenewed):
+		if r.Flapping == nil {
+			d.Events = []Event{{Reason: EventBootIDFlapping, Key: strings.Join(d.in.BootIDs, "/"), Message: fmt.Sprintf("%s. "+
+				"Give each machine a name of its own (hostname, or kubelet --hostname-override), or stop the kubelet of one",
+				flappingText(d.in.BootIDs))}}
+		}
+		r.NodeUID, r.Flapping = d.in.Node.UID, &marks.Flapping{BootIDs: d.in.BootIDs, Time: timestamp(at)}
+	default:
+		return false
+	}
+	d.Step, d.Change = StepRecord, marks.Change{Record: r}
+	return true
+}
+
+// flappingText says which boot IDs alternate.
+func flappingText(bootIDs []string) string {
+	return "Two machines report under the node's name: their boot IDs " +
+		attempt.Text(strings.Join(bootIDs, " and ")) + " alternate"
+}
+
+// awaitOneMachine reports whether no attempt starts because two machines report under the node's name: whose checks a
+// worker would run is unknown. The plan then says so, and until when.
+func (d *decision) awaitOneMachine() bool {
+	f := d.in.Node.Record.Flapping
+	until := returned(d.in, d.now).Add(flappingWait)
+	if f == nil || !d.now.Before(until) {
+		return false
+	}
+	d.requeueAfter(until.Sub(d.now))
+	text := flappingText(f.BootIDs)
+	if !d.spent.first {
+		text += "; previous result: " + LastFailure(d.in.Node.Record)
+	}
+	d.Condition = unknownCondition(marks.ReasonVerifying, text+"; no attempt starts before one of them is gone for "+
+		flappingWait.String(), f.Time)
+	return true
+}
+
+// reportFlapping adds to the condition that two machines report under the node's name.
+func (d *decision) reportFlapping() { d.addToCondition(d.flapping()) }
+
+// flapping holds an action on a node under whose name two machines report.
+func (d *decision) flapping() string {
+	if f := d.in.Node.Record.Flapping; f != nil {
+		return flappingText(f.BootIDs)
+	}
+	return ""
+}

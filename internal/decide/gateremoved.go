@@ -1,0 +1,69 @@
+package decide
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
+)
+
+// OpenedUnverified reports whether the gating taint of a node was removed by another writer before the node had a
+// record: the node is open, and nothing verifies it. It was gated if this process saw that, or if its condition shows
+// that it waited.
+func OpenedUnverified(in Input) bool {
+	n, gated := in.Node, !in.GateOpenSeen.IsZero()
+	if c := n.Condition; c != nil && c.Status == corev1.ConditionUnknown {
+		gated = gated || slices.Contains([]string{marks.ReasonGateRemoved, marks.ReasonVerifying, marks.ReasonWaitingForSlot,
+			marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration}, c.Reason)
+	}
+	return gated && !n.Gated && !n.Labelled && !n.HasRecord && !in.Config.NodeManagement.VerifyUntainted &&
+		in.LocalWorker == nil && Eligible(in)
+}
+
+// reportGateRemoved reports a node that was opened unverified, and who removed the taint. If admission promises the
+// gate, it is put back, with a record: if it is removed again, the node is verified without it. What a person removed,
+// or what this process did not see on the node, is not put back. It reports whether the node is one.
+func (d *decision) reportGateRemoved() bool {
+	c := d.in.Node.Condition
+	switch {
+	case !OpenedUnverified(d.in):
+		return false
+	case c != nil && c.Reason == marks.ReasonGateRemoved:
+		return true
+	case !d.ev.Fresh:
+		d.Need = NeedFresh // the cache does not have who wrote the node
+		return true
+	}
+	by := marks.Writer(d.in.Node.ManagedFields, "spec", "taints")
+	text := "The gating taint was removed before the node was verified, and not by kube-node-ready: "
+	if by == "" {
+		text += "the Node does not show by whom, but the API server's audit log does"
+	} else {
+		text += "field manager " + attempt.Text(by) + " wrote the taints last"
+	}
+	promised := d.in.Config.Admission.Mode != config.AdmissionOff
+	if promised && !d.in.GateOpenSeen.IsZero() && !strings.HasPrefix(by, "kubectl") {
+		text += ". admission.mode promises the taint, so it is put back once"
+		r := marks.Record{NodeUID: d.in.Node.UID, BootID: d.in.Node.BootID, LastReason: attempt.ReasonGateRemoved,
+			LastMessage: attempt.Text(text), Sequence: d.in.VanishedAttempt}
+		for _, p := range d.in.Pods { // a worker that began under the earlier gate does not open this one
+			if p.Purpose == workerpod.PurposeVerify {
+				r.Sequence = max(r.Sequence, p.Attempt.Number)
+			}
+		}
+		d.Step, d.Change = StepRecord, marks.Change{Record: r, Gate: marks.GateClose, GateTaints: d.in.Profile.Taints}
+	} else {
+		text += ". The node is open and unverified. To verify it, put the taint back: kubectl taint nodes " + d.in.Node.Name
+		for _, t := range d.in.Profile.Taints {
+			text += " " + t.ID().String()
+		}
+		d.Condition = unknownCondition(marks.ReasonGateRemoved, text, d.now)
+	}
+	d.Events = []Event{{Reason: EventGateRemoved, Key: "taints/" + by, Message: text}}
+	return true
+}
