@@ -359,8 +359,8 @@ type Progress struct {
 // progressKey is the key of a request's progress in its context.
 type progressKey struct{}
 
-// Resolved notes, for a request under Watch, the absolute name by which its host was resolved; empty if it is the host's
-// own.
+// Resolved notes, for a request under Watch, the absolute name by which its host was resolved. An empty name, for the
+// host's own, is not noted.
 func Resolved(ctx context.Context, host, name string) {
 	p, watched := ctx.Value(progressKey{}).(*Progress)
 	if !watched || name == "" {
