@@ -42,17 +42,19 @@ func examineTolerations(ctx context.Context, v *invocation, d *diagnosis) error 
 			key, _, _ := unstructured.NestedString(o.Object, "spec", "taint", "key")
 			effect, _, _ := unstructured.NestedString(o.Object, "spec", "taint", "effect")
 			taint := corev1.Taint{Key: key, Effect: corev1.TaintEffect(effect)}
+			created := o.GetCreationTimestamp()
 			kept := slices.IndexFunc(d.overview.pods, func(p corev1.Pod) bool {
-				created := o.GetCreationTimestamp()
-				return keepsOff(&taint) && !(adds && p.CreationTimestamp.Before(&created)) && !tolerates(&p, taint)
+				nextTolerates := adds && p.CreationTimestamp.Before(&created)
+				return keepsOff(&taint) && !nextTolerates && !tolerates(&p, taint)
 			})
 			if kept < 0 {
 				return
 			}
-			d.found(fmt.Sprintf("the controller's pod %s does not tolerate the taint %s:%s of NodeReadinessRule %s. If every "+
-				"node has the taint, no pod of the controller can be scheduled", d.overview.pods[kept].Name, key, effect, o.GetName()),
-				"add "+key+" to rules.toleratedKeys of the chart, or upgrade the release with Helm, which adds the keys of existing "+
-					"rules (docs/guides/rules.md#where-the-controller-runs)")
+			d.found(fmt.Sprintf("the controller's pod %s does not tolerate the taint %s:%s of NodeReadinessRule %s. "+
+				"If every node has the taint, no pod of the controller can be scheduled",
+				d.overview.pods[kept].Name, key, effect, o.GetName()),
+				"add "+key+" to rules.toleratedKeys of the chart, or upgrade the release with Helm, which adds the keys "+
+					"of existing rules (docs/guides/rules.md#where-the-controller-runs)")
 		})
 	if apierrors.IsNotFound(err) {
 		return nil
