@@ -37,6 +37,11 @@ type failure struct {
 	result  *attempt.Result
 }
 
+// deadline reports whether the failure stands for a missed deadline, so that no attempt failed at a certain time.
+func (f failure) deadline() bool {
+	return f.result.Check == "" && f.result.Reason == attempt.ReasonDeadline
+}
+
 // subject identifies the failure of an attempt.
 func (d *decision) subject(number int32) string { return fmt.Sprintf("%s/%d", d.in.Node.UID, number) }
 
@@ -186,6 +191,8 @@ func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 		return false
 	case probe.Attempt.Result == nil:
 		return true
+	case own && f.deadline():
+		return true // an earlier leader's deadline was earlier, and its probe may have ended before this leader's
 	case probe.Seen.Witnessed:
 		return probe.Seen.Result.After(f.at) || own && probe.Seen.Result.Equal(f.at)
 	}
@@ -198,7 +205,7 @@ func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
 func (d *decision) recordNodeFault(f failure) {
 	before := d.in.Node.Record
 	shared := before.Held == GuardControlProbe || SharesFailure(d.in) && !inService(d.in)
-	if shared || f.result.Reason == attempt.ReasonDeadline && f.result.Check == "" && d.spent.shared > 0 {
+	if shared || f.deadline() && d.spent.shared > 0 {
 		f.result.Outcome = attempt.Inconclusive
 		d.spent.shared = 0
 		d.record(f.attempt, f.result)

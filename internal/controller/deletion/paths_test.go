@@ -86,6 +86,32 @@ func deletionPaths() map[string]world.Path {
 			Writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete Node"},
 			Want:   world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
 			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted(owner.Node): 1, decide.EventRemediationStarted: 1}},
+
+		"delete past the deadline": {Settings: `{"worker": {"startTimeoutSeconds": 5, "timeoutSeconds": 5, "checkTimeoutSeconds": 5}, "reconciliation": {"verificationDeadlineSeconds": 30, "onDeadline": "remediate"}, "nodeManagement": {` + world.Deletes + `}}`, Rounds: 8,
+			Begin: func(w *world.World) *corev1.Node {
+				w.Verified("control")
+				n := w.Node("n")
+				w.Unmet = func(node string) bool { return node == n.Name }
+				return n
+			},
+			Want:   world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
+			Events: map[decide.Reason]int{decide.EventExhausted: 1, decide.EventDeleted(owner.Node): 1, decide.EventRemediationStarted: 1}},
+
+		"hold past the deadline what verified nodes share, then it passes": {Settings: `{"worker": {"startTimeoutSeconds": 5, "timeoutSeconds": 5, "checkTimeoutSeconds": 5}, "reconciliation": {"verificationDeadlineSeconds": 30, "onDeadline": "remediate"}, "nodeManagement": {` + world.Deletes + `}}`, Rounds: 8,
+			Begin: func(w *world.World) *corev1.Node {
+				w.Exit = func(p *corev1.Pod) int {
+					if world.IsProbe(p) {
+						return 1
+					}
+					return 0
+				}
+				w.Verified("control")
+				n := w.Node("n")
+				w.Unmet = func(node string) bool { return node == n.Name && w.Record(node).Held == "" }
+				return n
+			},
+			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Inconclusive = 2, 1 }),
+			Events: map[decide.Reason]int{decide.EventPassed: 1, decide.EventExhausted: 0}},
 	}
 }
 
