@@ -39,17 +39,15 @@ func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
 	if d.Need != NeedNothing {
 		return Plan{Need: d.Need}
 	}
-	if !in.Selected && !d.asked() {
-		return d.Plan // another installation's, which serves this node
-	}
 	want := in.Config.NodeManagement.Remediation.Condition
 	carries := false
 	for _, c := range in.Node.RemediationConditions {
-		if required && c.Type == want.Type {
+		switch {
+		case required && c.Type == want.Type:
 			carries = c.Status == want.Status
-			continue
+		case in.Selected || d.asked(c): // else it is another installation's, which serves this node
+			d.RemoveConditions = append(d.RemoveConditions, c.Type)
 		}
-		d.RemoveConditions = append(d.RemoveConditions, c.Type)
 	}
 	switch {
 	case len(d.RemoveConditions) > 0:
@@ -82,10 +80,12 @@ func (d *decision) requiresRemediation() bool {
 	return guard == "" && d.Need == NeedNothing
 }
 
-// asked reports whether the ledger, which is this installation's, shows that it set a condition on the node.
-func (d *decision) asked() bool {
+// asked reports whether the ledger, which is this installation's, shows that it set this condition of the node. Another
+// installation may have set it since, at another time.
+func (d *decision) asked(c corev1.NodeCondition) bool {
 	return slices.ContainsFunc(slices.Concat(d.ev.Ledger.Entries, d.ev.Ledger.Earlier), func(e ledger.Entry) bool {
-		return e.UID == d.in.Node.UID && e.Kind == marks.KindCondition
+		return e.UID == d.in.Node.UID && e.Kind == marks.KindCondition && e.Name == string(c.Type) &&
+			e.LastSet().Unix() == c.LastTransitionTime.Unix()
 	})
 }
 

@@ -24,7 +24,7 @@ func asksForRepair(in *Input) { in.Config.NodeManagement.Remediation.Action = co
 func carrying(types ...corev1.NodeConditionType) func(*Input) {
 	return func(in *Input) {
 		for _, t := range types {
-			c := corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: marks.ReasonVerificationFailed}
+			c := corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: marks.ReasonVerificationFailed, LastTransitionTime: metav1.NewTime(now)}
 			in.Node.RemediationConditions = append(in.Node.RemediationConditions, c)
 			in.Node.Conditions = append(in.Node.Conditions, c)
 		}
@@ -53,9 +53,21 @@ func TestRemediationCondition(t *testing.T) {
 	paused.ledger.Paused = "for a while"
 	busy.workloads.Names = []string{"default/app"}
 	going.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "-mu0", Kind: marks.KindCondition}}
-	lately, longAgo := deletable(), deletable()
-	lately.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "u1", Kind: marks.KindCondition}}
-	longAgo.ledger.Earlier = []ledger.Entry{{Time: metav1.NewTime(*ago(5 * time.Hour)), UID: "u1", Kind: marks.KindCondition}}
+	// sets are the entries of both conditions, which were set first at one time and again at another.
+	sets := func(uid string, first, again time.Duration) (all []ledger.Entry) {
+		for _, t := range []corev1.NodeConditionType{required, "example.com/Earlier"} {
+			e := ledger.Entry{Time: metav1.NewTime(now.Add(-first)), UID: uid, Kind: marks.KindCondition, Name: string(t)}
+			if first != again {
+				e.Set = ptr.To(metav1.NewTime(now.Add(-again)))
+			}
+			all = append(all, e)
+		}
+		return all
+	}
+	lately, longAgo, again, before, others := deletable(), deletable(), deletable(), deletable(), deletable()
+	lately.ledger.Entries, longAgo.ledger.Earlier = sets("u1", 0, 0), sets("u1", 0, 0)
+	again.ledger.Entries = sets("u1", time.Hour, 0)
+	before.ledger.Entries, others.ledger.Entries = sets("u1", time.Minute, time.Minute), sets("u2", 0, 0)
 	opts := func(change func(*config.Config)) func(*Input) { return func(in *Input) { change(in.Config) } }
 	for name, tc := range map[string]struct {
 		in      Input
@@ -92,7 +104,10 @@ func TestRemediationCondition(t *testing.T) {
 		"action delete":             {in: node(opts(func(c *config.Config) { c.NodeManagement.Remediation.Action = config.ActionDelete })), removes: true},
 		"not selected":              {in: node(unselected), world: lately, removes: true},
 		"not selected, long ago":    {in: node(unselected), world: longAgo, removes: true},
+		"not selected, set again":   {in: node(unselected), world: again, removes: true},
 		"another installation's":    {in: node(unselected), foreign: true},
+		"set by another later":      {in: node(unselected), world: before, foreign: true},
+		"another node's entry":      {in: node(unselected), world: others, foreign: true},
 		"the record was removed":    {in: node(func(in *Input) { in.Node.Record, in.Node.HasRecord = marks.Record{}, false }), removes: true},
 		"the record is unreadable":  {in: node(func(in *Input) { in.Node.Record = marks.Record{HistoryLost: true} }), removes: true},
 		"a control plane":           {in: node(controlplane), removes: true},
