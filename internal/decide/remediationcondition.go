@@ -131,10 +131,21 @@ func Passed(in Input, now time.Time) time.Time {
 	return time.Time{}
 }
 
+// entered is the ledger's last entry of the node's action of the kind since the node last passed; nil for none. All
+// deletions are one action, whatever the owner's kind.
+func entered(in Input, l Ledger, kind string, now time.Time) *ledger.Entry {
+	for _, e := range slices.Backward(l.Entries) {
+		if e.UID == in.Node.UID && (e.Kind == marks.KindCondition) == (kind == marks.KindCondition) &&
+			e.Time.After(Passed(in, now)) {
+			return &e
+		}
+	}
+	return nil
+}
+
 // Entered reports whether the ledger already has an action of the kind on the node since it last passed.
 func Entered(in Input, l Ledger, kind string, now time.Time) bool {
-	e := ledger.Entry{UID: in.Node.UID, Kind: kind}
-	return slices.ContainsFunc(l.Entries, func(earlier ledger.Entry) bool { return e.Repeats(earlier, Passed(in, now)) })
+	return entered(in, l, kind, now) != nil
 }
 
 // ConditionRemovalRefused is the event about a condition that the API server does not let the controller remove.

@@ -52,7 +52,7 @@ func TestRemediationCondition(t *testing.T) {
 	paused, busy, going := deletable(), deletable(), deletable()
 	paused.ledger.Paused = "for a while"
 	busy.workloads.Names = []string{"default/app"}
-	going.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "-mu0", Kind: marks.KindCondition}}
+	going.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(*ago(time.Minute)), UID: "-mu0", Kind: marks.KindCondition}}
 	// sets are the entries of both conditions, which were set first at one time and again at another.
 	sets := func(uid string, first, again time.Duration) (all []ledger.Entry) {
 		for _, t := range []corev1.NodeConditionType{required, "example.com/Earlier"} {
@@ -198,6 +198,84 @@ func TestConditionCountsOnce(t *testing.T) {
 	passed.Node.Record.VerifiedTime = ptr.To(now.Add(time.Hour))
 	if !Passed(passed, now).IsZero() {
 		t.Error("a pass in the future is forged")
+	}
+}
+
+// What excuses an action from the hourly limit is an entry of the same action since the node's last pass. Nothing else
+// does: the node's other actions count like those of any node.
+func TestHourlyLimitCountsTheNodesOtherActions(t *testing.T) {
+	entry := func(kind string, age time.Duration) ledger.Entry {
+		return ledger.Entry{Time: metav1.NewTime(now.Add(-age)), UID: "u1", Kind: kind}
+	}
+	passedAgo := func(age time.Duration) func(*Input) {
+		return func(in *Input) {
+			in.Node.Record.VerifiedTime = ago(age)
+			in.Config.NodeManagement.Remediation.NeverVerifiedOnly = ptr.To(false)
+		}
+	}
+	for name, tc := range map[string]struct {
+		change  []func(*Input)
+		entries []ledger.Entry
+		held    bool
+	}{
+		"deleted before, in this round":          {entries: []ledger.Entry{entry("NodeClaim", time.Minute)}},
+		"under another kind of owner":            {entries: []ledger.Entry{entry("Node", time.Minute)}},
+		"the condition stays after it":           {change: []func(*Input){carrying(required)}, entries: []ledger.Entry{entry(marks.KindCondition, time.Minute)}, held: true},
+		"the condition went":                     {entries: []ledger.Entry{entry(marks.KindCondition, time.Minute)}, held: true},
+		"deleted, and it passed since":           {change: []func(*Input){passedAgo(30 * time.Second)}, entries: []ledger.Entry{entry("NodeClaim", time.Minute)}, held: true},
+		"deleted, an hour ago, and passed since": {change: []func(*Input){passedAgo(30 * time.Second)}, entries: []ledger.Entry{entry("NodeClaim", time.Hour)}},
+		"the condition, asks for it again":       {change: []func(*Input){asksForRepair}, entries: []ledger.Entry{entry(marks.KindCondition, time.Minute)}},
+		"the condition, passed since":            {change: []func(*Input){asksForRepair, passedAgo(30 * time.Second)}, entries: []ledger.Entry{entry(marks.KindCondition, time.Minute)}, held: true},
+		"deleted, asks for the condition":        {change: []func(*Input){asksForRepair}, entries: []ledger.Entry{entry("NodeClaim", time.Minute)}, held: true},
+	} {
+		in, w := exhausted(append([]func(*Input){maxDeletionsPerHour(1)}, tc.change...)...), pool()
+		w.ledger.Entries = tc.entries
+		plan, _ := ask(t, in, w)
+		if held := plan.Change.Record.Held; (held == GuardMaxDeletionsPerHour) != tc.held || !tc.held && held != "" {
+			t.Errorf("%s: %q, held by %q, want it held: %t", name, plan.Step, held, tc.held)
+		}
+	}
+}
+
+// maxInFlight holds an action for those that began before it, and not for later ones: a lower limit, or a node that
+// counts all pools, would else take back what was let through, or let two nodes hold each other.
+func TestInFlightHoldsTheLaterAction(t *testing.T) {
+	entry := func(uid, kind string, age time.Duration) ledger.Entry {
+		return ledger.Entry{Time: metav1.NewTime(now.Add(-age)), UID: uid, Kind: kind}
+	}
+	const other, condition = "pool-mu0", marks.KindCondition
+	for name, tc := range map[string]struct {
+		change  []func(*Input)
+		entries []ledger.Entry
+		intends bool // the other node's record shows a deletion, and no entry does
+		held    bool
+	}{
+		"the condition is set, the other's later":   {change: []func(*Input){asksForRepair, carrying(required)}, entries: []ledger.Entry{entry("u1", condition, 2*time.Minute), entry(other, condition, time.Minute)}},
+		"the condition is set, the other's earlier": {change: []func(*Input){asksForRepair, carrying(required)}, entries: []ledger.Entry{entry(other, condition, 2*time.Minute), entry("u1", condition, time.Minute)}, held: true},
+		"set, its entry is gone, the other's later": {change: []func(*Input){asksForRepair, carrying(required), func(in *Input) {
+			in.Node.RemediationConditions[0].LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
+		}}, entries: []ledger.Entry{entry(other, condition, time.Minute)}},
+		"entered, not deleted yet, the other's later": {entries: []ledger.Entry{entry("u1", "NodeClaim", 2*time.Minute), entry(other, "NodeClaim", time.Minute)}},
+		"the other's alone":                           {entries: []ledger.Entry{entry(other, "NodeClaim", time.Minute)}, held: true},
+		"its condition before, the other's later":     {entries: []ledger.Entry{entry("u1", condition, 2*time.Minute), entry(other, "NodeClaim", time.Minute)}, held: true},
+		"the other's time is unknown":                 {entries: []ledger.Entry{entry("u1", "NodeClaim", 2*time.Minute)}, intends: true, held: true},
+	} {
+		in, w := exhausted(tc.change...), pool()
+		w.ledger.Entries = tc.entries
+		for i := range w.ledger.Entries {
+			w.ledger.Entries[i].Pool = "pool"
+		}
+		w.fleet[0].DeletionIntended = tc.intends
+		if in.Node.Owner.Pool = "pool"; w.fleet[0].UID != other {
+			t.Fatal(w.fleet[0])
+		}
+		ev := Evidence{}
+		for _, need := range needs {
+			w.load(&in, &ev, need)
+		}
+		if held := newDecision(in, ev, now).inFlight(); (held != "") != tc.held {
+			t.Errorf("%s: held %q, want it held: %t", name, held, tc.held)
+		}
 	}
 }
 
