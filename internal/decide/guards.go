@@ -70,7 +70,7 @@ func Guards() []Guard {
 		{GuardMaxUnhealthyPerZone, []Need{NeedCounts},
 			"too many nodes of the node's zone, over all pools, failed or were deleted within the window",
 			(*decision).unhealthyZone},
-		{GuardMaxInFlight, []Need{NeedLedger, NeedCounts},
+		{GuardMaxInFlight, []Need{NeedCounts},
 			"the NodePool, or the cluster, has reached its limit of nodes that are being deleted or repaired",
 			(*decision).inFlight},
 		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", (*decision).workloads},
@@ -205,6 +205,9 @@ func (d *decision) deletedPerHour() string {
 // node carries the condition. Such an action is not held again by what began later.
 func (d *decision) began() (at time.Time, ok bool) {
 	condition := d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition
+	if d.ev.Ledger == nil { // earlier guards load it
+		return time.Time{}, false
+	}
 	if e := entered(d.in, *d.ev.Ledger, d.targetKind(), d.now); e != nil {
 		return e.Time.Time, true
 	}
