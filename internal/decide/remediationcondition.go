@@ -73,6 +73,9 @@ func (d *decision) requiresRemediation() bool {
 		d.in.LocalWorker != nil || !exhaustedHere(d.in) || d.heldByProbe() {
 		return false
 	}
+	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil && (pod.Passed() || !d.carriesCondition()) {
+		return false // it passed and waits for its release, or its attempt comes first
+	}
 	if !d.carriesCondition() && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
 		return false // another attempt must confirm an old failure; others act already on a node that is leaving
 	}

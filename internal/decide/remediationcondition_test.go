@@ -76,10 +76,14 @@ func TestRemediationCondition(t *testing.T) {
 		removes bool // from a node with it
 		foreign bool // not even a condition of another type goes
 	}{
-		"exhausted":            {in: node(), sets: true},
-		"and leaving":          {in: node(leaving)},
-		"another attempt runs": {in: node(with(pod(6))), sets: true},
-		"an old failure":       {in: node(recordedAgo(11 * time.Minute))},
+		"exhausted":                            {in: node(), sets: true},
+		"and leaving":                          {in: node(leaving)},
+		"another attempt runs":                 {in: node(with(pod(6)))},
+		"another attempt failed, not recorded": {in: node(with(pod(6, ended(attempt.Failed))))},
+		"another passed, not recorded":         {in: node(with(pod(6, ended(attempt.Passed)))), removes: true},
+		"passed, waits for registration":       {in: node(managed, with(pod(6, ended(attempt.Passed)))), removes: true},
+		"an earlier attempt's pod is there":    {in: node(with(pod(5, ended(attempt.Failed)))), sets: true},
+		"an old failure":                       {in: node(recordedAgo(11 * time.Minute))},
 		"an inconclusive attempt after it": {in: node(func(in *Input) {
 			in.Node.Record.LastOutcome, in.Node.Record.LastReason, in.Node.Record.Probed = attempt.Inconclusive, attempt.ReasonImagePull, false
 		})},
