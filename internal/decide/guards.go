@@ -263,7 +263,8 @@ func (d *decision) inFlight() string {
 	var names []string
 	at, counted := d.began()
 	for _, n := range d.ev.Counts.deleting {
-		if n.uid != d.in.Node.UID && (!counted || n.began.Before(at)) && slices.ContainsFunc(n.pools, func(pool string) bool { return samePool(d.in, pool) }) {
+		if n.uid != d.in.Node.UID && (!counted || n.began.Before(at)) &&
+			slices.ContainsFunc(n.pools, func(pool string) bool { return samePool(d.in, pool) }) {
 			names = append(names, n.name)
 		}
 	}

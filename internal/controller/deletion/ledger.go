@@ -91,8 +91,8 @@ func (l *Ledger) begin(ctx context.Context, now time.Time) error {
 
 // Append adds an action that is about to happen at e.Time, the present. It was decided on the given version of the
 // ledger. passed is when the node last passed, or zero. A deletion that is added again keeps one entry with the later
-// time, because it has not happened yet. A condition that is set again was counted before, and keeps the time of that. A
-// Conflict error means that somebody else has written the ledger since. Decide
+// time, because it has not happened yet. A condition that is set again was counted before, and keeps the time of that.
+// A Conflict error means that somebody else has written the ledger since. Decide
 // again, because the limits may no longer allow the action.
 func (l *Ledger) Append(ctx context.Context, e ledger.Entry, passed time.Time, decidedOn string) error {
 	if err := e.Validate(); err != nil {
