@@ -88,10 +88,11 @@ type tally struct {
 }
 
 // deletingNode is a node that is being deleted, and the pools in which it counts. These are the pool of its ledger
-// entry and, if its record contains the deletion, its own pool.
+// entry and, if its record contains the deletion, its own pool. began is the time of the entry; zero for none.
 type deletingNode struct {
 	name, uid string
 	pools     []string
+	began     time.Time
 }
 
 // CountNodes counts the nodes of the fleet, which is sorted by name, and those of the ledger that are gone. A node
@@ -114,14 +115,15 @@ func CountNodes(fleet []NodeSummary, entries []ledger.Entry, window time.Duratio
 	}
 	for _, m := range fleet {
 		var pools []string
+		var began time.Time
 		if d, ok := inLedger[m.UID]; ok && !m.Verified.After(d.Time.Time) { // after an action the node may pass
-			pools = append(pools, d.Pool)
+			pools, began = append(pools, d.Pool), d.Time.Time
 		}
 		if m.DeletionIntended && !m.Excluded {
 			pools = append(pools, m.Pool)
 		}
 		if len(pools) > 0 {
-			c.deleting = append(c.deleting, deletingNode{name: m.Name, uid: m.UID, pools: pools})
+			c.deleting = append(c.deleting, deletingNode{name: m.Name, uid: m.UID, pools: pools, began: began})
 		}
 		if m.Excluded {
 			excluded[m.UID] = true

@@ -189,12 +189,12 @@ func (d *decision) deletedPerHour() string {
 			"until %s",
 			d.ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
 	}
-	if d.counted() {
-		return ""
+	if _, counted := d.began(); counted {
+		return "" // the limit counted it then
 	}
 	limit, n := *r.MaxDeletionsPerHour, int32(0)
 	for _, entry := range d.ev.Ledger.Entries {
-		if entry.UID != d.in.Node.UID && d.now.Sub(entry.Time.Time) < time.Hour {
+		if d.now.Sub(entry.Time.Time) < time.Hour {
 			n++
 		}
 	}
@@ -204,9 +204,25 @@ func (d *decision) deletedPerHour() string {
 	return fmt.Sprintf("%d actions were taken within the last hour, the limit is %d", n, limit)
 }
 
-// counted reports whether the limit counted the node's action when it began. It is not held again by what began later.
-func (d *decision) counted() bool {
-	return d.carriesCondition() || Entered(d.in, *d.ev.Ledger, d.targetKind(), d.now)
+// began is when the node's action was let through, if it was: it is in the ledger since the node last passed, or the
+// node carries the condition. Such an action is not held again by what began later.
+func (d *decision) began() (at time.Time, ok bool) {
+	condition := d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition
+	if d.ev.Ledger == nil { // earlier guards load it
+		return time.Time{}, false
+	}
+	if e := entered(d.in, *d.ev.Ledger, d.targetKind(), d.now); e != nil {
+		return e.Time.Time, true
+	}
+	if !condition || !d.carriesCondition() {
+		return time.Time{}, false
+	}
+	for _, c := range d.in.Node.RemediationConditions {
+		if c.Type == d.in.Config.NodeManagement.Remediation.Condition.Type {
+			at = c.LastTransitionTime.Time
+		}
+	}
+	return at, true
 }
 
 func (d *decision) unhealthy() string {
@@ -245,11 +261,13 @@ const maxNamed = 3
 
 // inFlight counts the nodes that still exist although their deletion is in the ledger or in their record. A deletion
 // that hangs, for example on a finalizer or an endless drain, blocks the next deletion. The record blocks it until the
-// node is gone, and the ledger blocks it for the window.
+// node is gone, and the ledger blocks it for the window. An action that was let through is held by earlier ones only.
 func (d *decision) inFlight() string {
 	var names []string
+	at, counted := d.began()
 	for _, n := range d.ev.Counts.deleting {
-		if n.uid != d.in.Node.UID && slices.ContainsFunc(n.pools, func(pool string) bool { return samePool(d.in, pool) }) {
+		if n.uid != d.in.Node.UID && (!counted || n.began.Before(at)) &&
+			slices.ContainsFunc(n.pools, func(pool string) bool { return samePool(d.in, pool) }) {
 			names = append(names, n.name)
 		}
 	}

@@ -153,9 +153,9 @@ func TestRemediate(t *testing.T) {
 		"nine deletions in an hour":           {exhausted(), pool(deletions(9, "other", 59*time.Minute)), "", "NodeClaim"},
 		"its own entry does not count twice":  {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) { w.ledger.Entries = []ledger.Entry{own} }), "", "NodeClaim"},
 		"nor does one of another round":       {exhausted(maxDeletionsPerHour(1), verifiedOnce, anyNode), pool(func(w *world) { w.ledger.Entries = []ledger.Entry{own} }), "", "NodeClaim"},
-		"nor does its other action": {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) {
+		"its other action counts": {exhausted(maxDeletionsPerHour(1)), pool(func(w *world) {
 			w.ledger.Entries = []ledger.Entry{{Time: own.Time, UID: "u1", Kind: marks.KindCondition}}
-		}), "", "NodeClaim"},
+		}), GuardMaxDeletionsPerHour, ""},
 		"what began after it does not hold it": {exhausted(maxDeletionsPerHour(1)), pool(deletions(1, "other", time.Minute), func(w *world) { w.ledger.Entries = append(w.ledger.Entries, own) }), "", "NodeClaim"},
 		"no deletions allowed":                 {exhausted(maxDeletionsPerHour(0)), pool(), GuardMaxDeletionsPerHour, ""},
 		"a ledger that cannot be read":         {exhausted(), pool(func(w *world) { w.ledger.Problem = "not JSON" }), GuardMaxDeletionsPerHour, ""},

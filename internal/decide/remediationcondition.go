@@ -39,17 +39,15 @@ func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
 	if d.Need != NeedNothing {
 		return Plan{Need: d.Need}
 	}
-	if !in.Selected && !d.asked() {
-		return d.Plan // another installation's, which serves this node
-	}
 	want := in.Config.NodeManagement.Remediation.Condition
 	carries := false
 	for _, c := range in.Node.RemediationConditions {
-		if required && c.Type == want.Type {
+		switch {
+		case required && c.Type == want.Type:
 			carries = c.Status == want.Status
-			continue
+		case in.Selected || d.asked(c): // else it is another installation's, which serves this node
+			d.RemoveConditions = append(d.RemoveConditions, c.Type)
 		}
-		d.RemoveConditions = append(d.RemoveConditions, c.Type)
 	}
 	switch {
 	case len(d.RemoveConditions) > 0:
@@ -75,6 +73,9 @@ func (d *decision) requiresRemediation() bool {
 		d.in.LocalWorker != nil || !exhaustedHere(d.in) || d.heldByProbe() {
 		return false
 	}
+	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil && (pod.Passed() || !d.carriesCondition()) {
+		return false // it passed and waits for its release, or its attempt comes first
+	}
 	if !d.carriesCondition() && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
 		return false // another attempt must confirm an old failure; others act already on a node that is leaving
 	}
@@ -82,10 +83,12 @@ func (d *decision) requiresRemediation() bool {
 	return guard == "" && d.Need == NeedNothing
 }
 
-// asked reports whether the ledger, which is this installation's, shows that it set a condition on the node.
-func (d *decision) asked() bool {
+// asked reports whether the ledger, which is this installation's, shows that it set this condition of the node. Another
+// installation may have set it since, at another time.
+func (d *decision) asked(c corev1.NodeCondition) bool {
 	return slices.ContainsFunc(slices.Concat(d.ev.Ledger.Entries, d.ev.Ledger.Earlier), func(e ledger.Entry) bool {
-		return e.UID == d.in.Node.UID && e.Kind == marks.KindCondition
+		return e.UID == d.in.Node.UID && e.Kind == marks.KindCondition && e.Name == string(c.Type) &&
+			e.LastSet().Unix() == c.LastTransitionTime.Unix()
 	})
 }
 
@@ -131,10 +134,21 @@ func Passed(in Input, now time.Time) time.Time {
 	return time.Time{}
 }
 
+// entered is the ledger's last entry of the node's action of the kind since the node last passed; nil for none. All
+// deletions are one action, whatever the owner's kind.
+func entered(in Input, l Ledger, kind string, now time.Time) *ledger.Entry {
+	for _, e := range slices.Backward(l.Entries) {
+		if e.UID == in.Node.UID && (e.Kind == marks.KindCondition) == (kind == marks.KindCondition) &&
+			e.Time.After(Passed(in, now)) {
+			return &e
+		}
+	}
+	return nil
+}
+
 // Entered reports whether the ledger already has an action of the kind on the node since it last passed.
 func Entered(in Input, l Ledger, kind string, now time.Time) bool {
-	e := ledger.Entry{UID: in.Node.UID, Kind: kind}
-	return slices.ContainsFunc(l.Entries, func(earlier ledger.Entry) bool { return e.Repeats(earlier, Passed(in, now)) })
+	return entered(in, l, kind, now) != nil
 }
 
 // ConditionRemovalRefused is the event about a condition that the API server does not let the controller remove.

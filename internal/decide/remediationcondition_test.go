@@ -24,7 +24,7 @@ func asksForRepair(in *Input) { in.Config.NodeManagement.Remediation.Action = co
 func carrying(types ...corev1.NodeConditionType) func(*Input) {
 	return func(in *Input) {
 		for _, t := range types {
-			c := corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: marks.ReasonVerificationFailed}
+			c := corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: marks.ReasonVerificationFailed, LastTransitionTime: metav1.NewTime(now)}
 			in.Node.RemediationConditions = append(in.Node.RemediationConditions, c)
 			in.Node.Conditions = append(in.Node.Conditions, c)
 		}
@@ -52,10 +52,22 @@ func TestRemediationCondition(t *testing.T) {
 	paused, busy, going := deletable(), deletable(), deletable()
 	paused.ledger.Paused = "for a while"
 	busy.workloads.Names = []string{"default/app"}
-	going.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "-mu0", Kind: marks.KindCondition}}
-	lately, longAgo := deletable(), deletable()
-	lately.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now), UID: "u1", Kind: marks.KindCondition}}
-	longAgo.ledger.Earlier = []ledger.Entry{{Time: metav1.NewTime(*ago(5 * time.Hour)), UID: "u1", Kind: marks.KindCondition}}
+	going.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(*ago(time.Minute)), UID: "-mu0", Kind: marks.KindCondition}}
+	// sets are the entries of both conditions, which were set first at one time and again at another.
+	sets := func(uid string, first, again time.Duration) (all []ledger.Entry) {
+		for _, t := range []corev1.NodeConditionType{required, "example.com/Earlier"} {
+			e := ledger.Entry{Time: metav1.NewTime(now.Add(-first)), UID: uid, Kind: marks.KindCondition, Name: string(t)}
+			if first != again {
+				e.Set = ptr.To(metav1.NewTime(now.Add(-again)))
+			}
+			all = append(all, e)
+		}
+		return all
+	}
+	lately, longAgo, again, before, others := deletable(), deletable(), deletable(), deletable(), deletable()
+	lately.ledger.Entries, longAgo.ledger.Earlier = sets("u1", 0, 0), sets("u1", 0, 0)
+	again.ledger.Entries = sets("u1", time.Hour, 0)
+	before.ledger.Entries, others.ledger.Entries = sets("u1", time.Minute, time.Minute), sets("u2", 0, 0)
 	opts := func(change func(*config.Config)) func(*Input) { return func(in *Input) { change(in.Config) } }
 	for name, tc := range map[string]struct {
 		in      Input
@@ -64,10 +76,14 @@ func TestRemediationCondition(t *testing.T) {
 		removes bool // from a node with it
 		foreign bool // not even a condition of another type goes
 	}{
-		"exhausted":            {in: node(), sets: true},
-		"and leaving":          {in: node(leaving)},
-		"another attempt runs": {in: node(with(pod(6))), sets: true},
-		"an old failure":       {in: node(recordedAgo(11 * time.Minute))},
+		"exhausted":                            {in: node(), sets: true},
+		"and leaving":                          {in: node(leaving)},
+		"another attempt runs":                 {in: node(with(pod(6)))},
+		"another attempt failed, not recorded": {in: node(with(pod(6, ended(attempt.Failed))))},
+		"another passed, not recorded":         {in: node(with(pod(6, ended(attempt.Passed)))), removes: true},
+		"passed, waits for registration":       {in: node(managed, with(pod(6, ended(attempt.Passed)))), removes: true},
+		"an earlier attempt's pod is there":    {in: node(with(pod(5, ended(attempt.Failed)))), sets: true},
+		"an old failure":                       {in: node(recordedAgo(11 * time.Minute))},
 		"an inconclusive attempt after it": {in: node(func(in *Input) {
 			in.Node.Record.LastOutcome, in.Node.Record.LastReason, in.Node.Record.Probed = attempt.Inconclusive, attempt.ReasonImagePull, false
 		})},
@@ -92,7 +108,10 @@ func TestRemediationCondition(t *testing.T) {
 		"action delete":             {in: node(opts(func(c *config.Config) { c.NodeManagement.Remediation.Action = config.ActionDelete })), removes: true},
 		"not selected":              {in: node(unselected), world: lately, removes: true},
 		"not selected, long ago":    {in: node(unselected), world: longAgo, removes: true},
+		"not selected, set again":   {in: node(unselected), world: again, removes: true},
 		"another installation's":    {in: node(unselected), foreign: true},
+		"set by another later":      {in: node(unselected), world: before, foreign: true},
+		"another node's entry":      {in: node(unselected), world: others, foreign: true},
 		"the record was removed":    {in: node(func(in *Input) { in.Node.Record, in.Node.HasRecord = marks.Record{}, false }), removes: true},
 		"the record is unreadable":  {in: node(func(in *Input) { in.Node.Record = marks.Record{HistoryLost: true} }), removes: true},
 		"a control plane":           {in: node(controlplane), removes: true},
@@ -183,6 +202,84 @@ func TestConditionCountsOnce(t *testing.T) {
 	passed.Node.Record.VerifiedTime = ptr.To(now.Add(time.Hour))
 	if !Passed(passed, now).IsZero() {
 		t.Error("a pass in the future is forged")
+	}
+}
+
+// What excuses an action from the hourly limit is an entry of the same action since the node's last pass. Nothing else
+// does: the node's other actions count like those of any node.
+func TestHourlyLimitCountsTheNodesOtherActions(t *testing.T) {
+	entry := func(kind string, age time.Duration) ledger.Entry {
+		return ledger.Entry{Time: metav1.NewTime(now.Add(-age)), UID: "u1", Kind: kind}
+	}
+	passedAgo := func(age time.Duration) func(*Input) {
+		return func(in *Input) {
+			in.Node.Record.VerifiedTime = ago(age)
+			in.Config.NodeManagement.Remediation.NeverVerifiedOnly = ptr.To(false)
+		}
+	}
+	for name, tc := range map[string]struct {
+		change  []func(*Input)
+		entries []ledger.Entry
+		held    bool
+	}{
+		"deleted before, in this round":          {entries: []ledger.Entry{entry("NodeClaim", time.Minute)}},
+		"under another kind of owner":            {entries: []ledger.Entry{entry("Node", time.Minute)}},
+		"the condition stays after it":           {change: []func(*Input){carrying(required)}, entries: []ledger.Entry{entry(marks.KindCondition, time.Minute)}, held: true},
+		"the condition went":                     {entries: []ledger.Entry{entry(marks.KindCondition, time.Minute)}, held: true},
+		"deleted, and it passed since":           {change: []func(*Input){passedAgo(30 * time.Second)}, entries: []ledger.Entry{entry("NodeClaim", time.Minute)}, held: true},
+		"deleted, an hour ago, and passed since": {change: []func(*Input){passedAgo(30 * time.Second)}, entries: []ledger.Entry{entry("NodeClaim", time.Hour)}},
+		"the condition, asks for it again":       {change: []func(*Input){asksForRepair}, entries: []ledger.Entry{entry(marks.KindCondition, time.Minute)}},
+		"the condition, passed since":            {change: []func(*Input){asksForRepair, passedAgo(30 * time.Second)}, entries: []ledger.Entry{entry(marks.KindCondition, time.Minute)}, held: true},
+		"deleted, asks for the condition":        {change: []func(*Input){asksForRepair}, entries: []ledger.Entry{entry("NodeClaim", time.Minute)}, held: true},
+	} {
+		in, w := exhausted(append([]func(*Input){maxDeletionsPerHour(1)}, tc.change...)...), pool()
+		w.ledger.Entries = tc.entries
+		plan, _ := ask(t, in, w)
+		if held := plan.Change.Record.Held; (held == GuardMaxDeletionsPerHour) != tc.held || !tc.held && held != "" {
+			t.Errorf("%s: %q, held by %q, want it held: %t", name, plan.Step, held, tc.held)
+		}
+	}
+}
+
+// maxInFlight holds an action for those that began before it, and not for later ones: a lower limit, or a node that
+// counts all pools, would else take back what was let through, or let two nodes hold each other.
+func TestInFlightHoldsTheLaterAction(t *testing.T) {
+	entry := func(uid, kind string, age time.Duration) ledger.Entry {
+		return ledger.Entry{Time: metav1.NewTime(now.Add(-age)), UID: uid, Kind: kind}
+	}
+	const other, condition = "pool-mu0", marks.KindCondition
+	for name, tc := range map[string]struct {
+		change  []func(*Input)
+		entries []ledger.Entry
+		intends bool // the other node's record shows a deletion, and no entry does
+		held    bool
+	}{
+		"the condition is set, the other's later":   {change: []func(*Input){asksForRepair, carrying(required)}, entries: []ledger.Entry{entry("u1", condition, 2*time.Minute), entry(other, condition, time.Minute)}},
+		"the condition is set, the other's earlier": {change: []func(*Input){asksForRepair, carrying(required)}, entries: []ledger.Entry{entry(other, condition, 2*time.Minute), entry("u1", condition, time.Minute)}, held: true},
+		"set, its entry is gone, the other's later": {change: []func(*Input){asksForRepair, carrying(required), func(in *Input) {
+			in.Node.RemediationConditions[0].LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
+		}}, entries: []ledger.Entry{entry(other, condition, time.Minute)}},
+		"entered, not deleted yet, the other's later": {entries: []ledger.Entry{entry("u1", "NodeClaim", 2*time.Minute), entry(other, "NodeClaim", time.Minute)}},
+		"the other's alone":                           {entries: []ledger.Entry{entry(other, "NodeClaim", time.Minute)}, held: true},
+		"its condition before, the other's later":     {entries: []ledger.Entry{entry("u1", condition, 2*time.Minute), entry(other, "NodeClaim", time.Minute)}, held: true},
+		"the other's time is unknown":                 {entries: []ledger.Entry{entry("u1", "NodeClaim", 2*time.Minute)}, intends: true, held: true},
+	} {
+		in, w := exhausted(tc.change...), pool()
+		w.ledger.Entries = tc.entries
+		for i := range w.ledger.Entries {
+			w.ledger.Entries[i].Pool = "pool"
+		}
+		w.fleet[0].DeletionIntended = tc.intends
+		if in.Node.Owner.Pool = "pool"; w.fleet[0].UID != other {
+			t.Fatal(w.fleet[0])
+		}
+		ev := Evidence{}
+		for _, need := range needs {
+			w.load(&in, &ev, need)
+		}
+		if held := newDecision(in, ev, now).inFlight(); (held != "") != tc.held {
+			t.Errorf("%s: held %q, want it held: %t", name, held, tc.held)
+		}
 	}
 }
 

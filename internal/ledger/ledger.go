@@ -52,6 +52,8 @@ type Entry struct {
 	Zone string      `json:"zone,omitempty"`
 	// Kind is what was deleted, or marks.KindCondition.
 	Kind string `json:"kind"`
+	// Set is when the condition was last set, if that was again after Time; else nil. No limit counts it.
+	Set *metav1.Time `json:"set,omitempty"`
 	// Name is that of the object of Kind, or the type of the condition.
 	Name string `json:"name,omitempty"`
 	// Reason is what led to it. Only the last History entries have one.
@@ -113,6 +115,14 @@ func (e Entry) Repeats(earlier Entry, passed time.Time) bool {
 	return e.UID == earlier.UID && e.Kind == earlier.Kind && earlier.Time.After(passed)
 }
 
+// LastSet is when the condition was last set: its lastTransitionTime.
+func (e Entry) LastSet() metav1.Time {
+	if e.Set != nil {
+		return *e.Set
+	}
+	return e.Time
+}
+
 // Validate returns an error unless the entry may be written.
 func (e Entry) Validate() error {
 	if !e.valid() || e.Node == "" || e.Kind == "" {
@@ -129,6 +139,9 @@ func (c Contents) Prune(now time.Time, keep time.Duration) Contents {
 	for _, e := range c.Entries {
 		if e.Time.After(now) {
 			e.Time = metav1.NewTime(now)
+		}
+		if e.Set != nil && (e.Set.After(now) || !e.Set.After(e.Time.Time)) {
+			e.Set = nil
 		}
 		kept = append(kept, e)
 	}

@@ -48,7 +48,7 @@ var mutants = []mutant{
 	{"a condition is set on an old failure", condition, "if !d.carriesCondition() && (!d.failureConfirmed() ||", "if d.carriesCondition() && (!d.failureConfirmed() ||", all},
 	{"a condition stays under a guard", condition, `return guard == "" && d.Need`, `return (guard == "" || d.carriesCondition()) && d.Need`, all},
 	{"another program's condition is overwritten", condition, "c.Reason != marks.ReasonVerificationFailed", "c.Reason == marks.ReasonVerificationFailed", all},
-	{"a condition is not entered in the ledger", deletes, "if !decide.Entered(", "if decide.Entered(", "TestConditionIsSetOnce"},
+	{"a condition is not entered in the ledger", deletes, "err := r.enter(ctx, in, plan, now, ev.Ledger.Version)", "err := error(nil)", "TestConditionIsSetOnce"},
 	{"a control plane counts as any node", eligible, "in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane", "in.Node.ControlPlane && in.Config.NodeManagement.IncludeControlPlane", all},
 	{"the deadline is the controller's time", deadline, "grace.After(at)", "grace.Before(at)", all},
 

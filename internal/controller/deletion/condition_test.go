@@ -2,12 +2,14 @@ package deletion_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -119,6 +121,32 @@ func TestPauseRemovesTheCondition(t *testing.T) {
 	reaches("it is set again", func() bool { return required(w, n) && w.Record(n.Name).Held == "" })
 	if len(w.Ledger()) != 1 {
 		t.Errorf("ledger %v", w.Ledger())
+	}
+	// The ledger has the time of the second condition, so it goes from a node that is not selected any more.
+	w.Configure(asks, `{"nodeManagement": {"nodeSelector": {"matchLabels": {"served": "here"}}}}`)
+	l = w.Lead()
+	reaches("it goes with the selector", func() bool { return !required(w, n) })
+}
+
+// A node moves from one installation to another. The second sets the condition again, at another time, and the first
+// leaves it: its ledger has the time of its own.
+func TestConditionOfAnotherInstallationStays(t *testing.T) {
+	t.Parallel()
+	w := world.Begin(t, asks)
+	w.Exit = func(*corev1.Pod) int { return 1 }
+	n := w.Node("n")
+	l := w.Lead()
+	if _, ok := l.Until(time.Minute, func() bool { return required(w, n) }); !ok {
+		t.Fatalf("the condition is not set: record %+v", w.Record(n.Name))
+	}
+	w.Must(w.API.Status().Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, fmt.Appendf(nil,
+		`{"status":{"conditions":[{"type":"node-ready/RemediationRequired","lastTransitionTime":%q}]}}`,
+		w.Clock.Now().Add(30*time.Second).UTC().Format(time.RFC3339)))))
+	w.Configure(asks, `{"nodeManagement": {"nodeSelector": {"matchLabels": {"served": "here"}}}}`)
+	l = w.Lead()
+	l.RunFor(5 * time.Minute)
+	if !required(w, n) {
+		t.Error("the other installation's condition is removed")
 	}
 }
 

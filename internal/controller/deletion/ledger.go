@@ -17,6 +17,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // ledgerAge is how long a read of the ledger is reused for nodes that are held anyway.
@@ -89,8 +90,9 @@ func (l *Ledger) begin(ctx context.Context, now time.Time) error {
 }
 
 // Append adds an action that is about to happen at e.Time, the present. It was decided on the given version of the
-// ledger. passed is when the node last passed, or zero. An action that is added again keeps one entry with the later
-// time, because it has not happened yet. A Conflict error means that somebody else has written the ledger since. Decide
+// ledger. passed is when the node last passed, or zero. A deletion that is added again keeps one entry with the later
+// time, because it has not happened yet. A condition that is set again was counted before, and keeps the time of that.
+// A Conflict error means that somebody else has written the ledger since. Decide
 // again, because the limits may no longer allow the action.
 func (l *Ledger) Append(ctx context.Context, e ledger.Entry, passed time.Time, decidedOn string) error {
 	if err := e.Validate(); err != nil {
@@ -105,9 +107,17 @@ func (l *Ledger) Append(ctx context.Context, e ledger.Entry, passed time.Time, d
 			return fmt.Errorf("write the ledger of remediations: %w", conflict("it changed after it was read"))
 		}
 		c = c.Prune(e.Time.Time, l.keep())
-		c.Entries = append(slices.DeleteFunc(c.Entries, func(earlier ledger.Entry) bool {
-			return e.Repeats(earlier, passed)
-		}), e)
+		added := e
+		c.Entries = slices.DeleteFunc(c.Entries, func(earlier ledger.Entry) bool {
+			if !e.Repeats(earlier, passed) {
+				return false
+			}
+			if e.Kind == marks.KindCondition && e.Time.Sub(earlier.Time.Time) < l.keep() {
+				added.Time, added.Set = earlier.Time, &e.Time
+			}
+			return true
+		})
+		c.Entries = append(c.Entries, added)
 		_, err = l.save(ctx, cm, c)
 		return err
 	})

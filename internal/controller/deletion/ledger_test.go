@@ -90,7 +90,8 @@ func TestLedgerRefreshesAnEntry(t *testing.T) {
 // Each action on a node has one entry of its own since the node last passed, however often it is tried.
 func TestLedgerHasEveryAction(t *testing.T) {
 	passed := noon.Add(150 * time.Second)
-	l, s := ledgerOf("[" + at("a", noon.Add(-30*time.Minute)) + "]")
+	old := strings.Replace(at("b", noon.Add(-25*time.Hour)), "NodeClaim", "Condition", 1)
+	l, s := ledgerOf("[" + old + "," + at("a", noon.Add(-30*time.Minute)) + "]")
 	for i, step := range []struct {
 		e      ledger.Entry
 		passed time.Time
@@ -99,6 +100,7 @@ func TestLedgerHasEveryAction(t *testing.T) {
 		{actionOn("a", noon.Add(time.Minute), "Condition"), time.Time{}},
 		{actionOn("a", noon.Add(2*time.Minute), "Condition"), time.Time{}}, // again
 		{actionOn("a", noon.Add(3*time.Minute), "Condition"), passed},      // it has passed meanwhile
+		{actionOn("b", noon.Add(4*time.Minute), "Condition"), time.Time{}}, // again, when no limit counts the first
 	} {
 		if err := l.Append(t.Context(), step.e, step.passed, s.version()); err != nil {
 			t.Errorf("entry %d: %v", i, err)
@@ -107,9 +109,9 @@ func TestLedgerHasEveryAction(t *testing.T) {
 	got, err := l.Read(t.Context(), noon.Add(10*time.Minute), true)
 	var list []string
 	for _, d := range got.Entries {
-		list = append(list, fmt.Sprintf("%s %s", d.Kind, d.Time.UTC().Format("15:04")))
+		list = append(list, fmt.Sprintf("%s %s %s", d.Kind, d.Time.UTC().Format("15:04"), d.LastSet().UTC().Format("15:04")))
 	}
-	want := []string{`NodeClaim 12:00`, `Condition 12:02`, `Condition 12:03`}
+	want := []string{`NodeClaim 12:00 12:00`, `Condition 12:01 12:02`, `Condition 12:03 12:03`, `Condition 12:04 12:04`}
 	if err != nil || !slices.Equal(list, want) {
 		t.Errorf("%v, want %v; %v", list, want, err)
 	}

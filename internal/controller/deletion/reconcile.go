@@ -215,15 +215,13 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 	return awaits, errors.Join(refused, r.act(ctx, n, in, ev, plan))
 }
 
-// setCondition adds the action to the ledger, unless the ledger has it already, and sets the condition on the node that
-// was decided on. If it is interrupted at any point, the next look continues.
+// setCondition adds the action to the ledger, which then has the time of the condition, and sets the condition on the
+// node that was decided on. If it is interrupted at any point, the next look continues.
 func (r *Reconciler) setCondition(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence,
 	plan decide.Plan) error {
 	now, want := r.View.Tracker.Now(), in.Config.NodeManagement.Remediation.Condition
-	if !decide.Entered(in, *ev.Ledger, marks.KindCondition, now) {
-		if err := r.enter(ctx, in, plan, now, ev.Ledger.Version); err != nil {
-			return err
-		}
+	if err := r.enter(ctx, in, plan, now, ev.Ledger.Version); err != nil {
+		return err
 	}
 	patch := marks.SetCondition(n, corev1.NodeCondition{Type: want.Type, Status: want.Status,
 		Reason: marks.ReasonVerificationFailed, Message: attempt.Text(plan.Cause),
