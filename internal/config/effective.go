@@ -73,9 +73,9 @@ func (c *Config) Choice(profile string) string {
 	}
 	h := fnv.New64a()
 	for i := range c.Profiles {
-		fmt.Fprintf(h, "%s/%s/", c.Profiles[i].Name, metav1.FormatLabelSelector(&c.Profiles[i].NodeSelector))
+		_, _ = fmt.Fprintf(h, "%s/%s/", c.Profiles[i].Name, metav1.FormatLabelSelector(&c.Profiles[i].NodeSelector))
 	}
-	fmt.Fprintf(h, "/%s", profile)
+	_, _ = fmt.Fprintf(h, "/%s", profile)
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 

@@ -222,7 +222,8 @@ func (p Plan) Releases() bool {
 	return p.Step == StepRecord && p.Recorded != nil && p.Change.Gate == marks.GateOpen
 }
 
-// ReleasesUnverified reports whether the plan removes the gating taints from a node past its deadline that did not pass.
+// ReleasesUnverified reports whether the plan removes the gating taints from a node past its deadline that did not
+// pass.
 func (p Plan) ReleasesUnverified() bool {
 	return p.Step == StepRecord && p.Recorded == nil && p.Change.Record.Released != nil && p.Change.Gate == marks.GateOpen
 }

@@ -143,7 +143,8 @@ func (v *invocation) summary(s nodeState) summary {
 func (s nodeState) summary(now time.Time) summary {
 	n, r := s.in.Node, s.in.Node.Record
 	out := summary{
-		Name: n.Name, Status: s.status(now), State: s.state(now), Why: decide.LastFailure(r), Pool: n.Owner.Pool, Profile: s.in.Profile.Profile,
+		Name: n.Name, Status: s.status(now), State: s.state(now), Why: decide.LastFailure(r), Pool: n.Owner.Pool,
+		Profile:  s.in.Profile.Profile,
 		Labelled: n.Labelled, Attempts: r.Attempts, MaxRetries: s.in.Config.Reconciliation.MaxRetries,
 		Inconclusive: r.Inconclusive, VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: n.RecordProblem,
 		Condition: n.Condition, Karpenter: s.karpenter, Rules: s.rules, RemediationConditions: n.RemediationConditions,

@@ -111,8 +111,8 @@ func writtenAt(n *corev1.Node, key string) time.Time {
 
 func annotationPath(key string) []string { return []string{"metadata", "annotations", key} }
 
-// CompletionTimes are the entries of managedFields that BootstrapCompleted reads, and no others: one for each annotation
-// that names a rule. Most nodes have none.
+// CompletionTimes are the entries of managedFields that BootstrapCompleted reads, and no others: one for each
+// annotation that names a rule. Most nodes have none.
 func CompletionTimes(n *corev1.Node) (entries []metav1.ManagedFieldsEntry) {
 	for _, key := range slices.Sorted(maps.Keys(n.Annotations)) {
 		name, ok := strings.CutPrefix(key, annotationBootstrap)

@@ -34,7 +34,8 @@ func Writer(entries []metav1.ManagedFieldsEntry, path ...string) (manager string
 	return manager
 }
 
-// lastWrite is who last wrote the field at the path, and when: the time is that of the writer's last change of any field.
+// lastWrite is who last wrote the field at the path, and when. The time is that of the writer's last change of any
+// field.
 func lastWrite(entries []metav1.ManagedFieldsEntry, path []string) (manager string, last time.Time) {
 	for _, e := range entries {
 		if e.Subresource != "" || !owns(e.FieldsV1, path) {

@@ -215,6 +215,7 @@ func (c *Counters) TakenBack(mark decide.Mark) {
 
 // ReleasedUnverified counts a node that was released past its deadline although it had not passed.
 func (c *Counters) ReleasedUnverified() { c.unverified.Inc() }
+
 // GateRemoved counts a gating taint that another writer removed from a node without a record.
 func (c *Counters) GateRemoved() { c.gatesRemoved.Inc() }
 

@@ -244,7 +244,8 @@ func (p *packed) same(o *packed) bool {
 	return p.name == o.name && p.uid == o.uid && p.providerID == o.providerID && p.bootID == o.bootID &&
 		p.created == o.created && p.deleted == o.deleted && p.unschedulable == o.unschedulable &&
 		slices.Equal(p.labels, o.labels) && slices.Equal(p.annotations, o.annotations) &&
-		equality.Semantic.DeepEqual(p.completions, o.completions) && slices.Equal(p.owners, o.owners) && slices.Equal(p.conditions, o.conditions) &&
+		equality.Semantic.DeepEqual(p.completions, o.completions) && slices.Equal(p.owners, o.owners) &&
+		slices.Equal(p.conditions, o.conditions) &&
 		equality.Semantic.DeepEqual(p.taints, o.taints) && equality.Semantic.DeepEqual(p.allocatable, o.allocatable)
 }
 

@@ -55,7 +55,7 @@ func TestGateRemovedByAnotherWriter(t *testing.T) {
 				tc.by(w, n)
 			}
 			l.RunFor(20 * time.Second)
-			have, f := w.Get(n.Name)
+			_, f := w.Get(n.Name)
 			if f.Gated != tc.restored || f.Labelled || len(l.Errs) > 0 {
 				t.Errorf("gated %t, want %t; labelled %t; errors %v", f.Gated, tc.restored, f.Labelled, l.Errs)
 			}
@@ -78,7 +78,7 @@ func TestGateRemovedByAnotherWriter(t *testing.T) {
 				w.Terminate(&p, 0)
 			}
 			l.Drive()
-			if have, f = w.Get(n.Name); f.Gated || !f.Labelled || f.Condition == nil || f.Condition.Reason != marks.ReasonChecksPassed {
+			if have, f := w.Get(n.Name); f.Gated || !f.Labelled || f.Condition == nil || f.Condition.Reason != marks.ReasonChecksPassed {
 				t.Errorf("in the end: taints %v, labelled %t, condition %+v", have.Spec.Taints, f.Labelled, f.Condition)
 			}
 		})

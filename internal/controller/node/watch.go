@@ -81,8 +81,8 @@ func (r *Reconciler) wake(ctx context.Context) error {
 }
 
 // sweep enqueues each node that does not rest, or has a pod of ours, once in settledRounds intervals, evenly. A timer
-// for each settled node would take more memory than the node does in the cache. A process that begins to lead starts with
-// a round. It ends with ctx.
+// for each settled node would take more memory than the node does in the cache. A process that begins to lead starts
+// with a round. It ends with ctx.
 func (r *Reconciler) sweep(ctx context.Context) error {
 	round := r.round()
 	tick := time.NewTicker(time.Second)

@@ -100,7 +100,7 @@ func elsewhere(n *corev1.Node)    { n.Labels["role"] = "other" }
 func hasPassed(suffix string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		completes(suffix)(n)
-		writtenBy("nrc", suffix, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))(n)
+		writtenAt(suffix, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))(n)
 	}
 }
 
@@ -108,10 +108,10 @@ func completes(suffix string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Annotations["readiness.k8s.io/bootstrap-completed-"+suffix] = "true" }
 }
 
-// writtenBy has the API server's account of who wrote a rule's completion by name, and when.
-func writtenBy(manager, name string, at time.Time) func(*corev1.Node) {
+// writtenAt has the API server's account of when a rule's completion by name was written.
+func writtenAt(name string, at time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		n.ManagedFields = append(n.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Time: ptr.To(metav1.NewTime(at)),
+		n.ManagedFields = append(n.ManagedFields, metav1.ManagedFieldsEntry{Manager: "nrc", Time: ptr.To(metav1.NewTime(at)),
 			FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:readiness.k8s.io/bootstrap-completed-` + name + `":{}}}}`)})
 	}
 }
@@ -177,10 +177,10 @@ func TestWhatRulesAskOfANode(t *testing.T) {
 		"bootstrap: good from the start":              {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True")), "complete a"},
 		"bootstrap: never again":                      {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "False"), hasPassed("uid-a")), ""},
 		"bootstrap: never again, by the old name":     {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "False"), hasPassed("a")), ""},
-		"by the old name, written later":              {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a"), writtenBy("nrc", "a", now)), ""},
-		"by the name of an earlier rule":              {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a"), writtenBy("nrc", "a", now.Add(-time.Hour))), "add a; " + isOwned},
+		"by the old name, written later":              {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a"), writtenAt("a", now)), ""},
+		"by the name of an earlier rule":              {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a"), writtenAt("a", now.Add(-time.Hour))), "add a; " + isOwned},
 		"by a name, and nobody knows when":            {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a")), "add a; " + isOwned},
-		"the name of another is newer":                {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a"), writtenBy("nrc", "b", now)), "add a; " + isOwned},
+		"the name of another is newer":                {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("a"), writtenAt("b", now)), "add a; " + isOwned},
 		"by UID, whenever that was":                   {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly, createdAt(now))}, aWorker(completes("uid-a")), ""},
 		"bootstrap: its taint is back":                {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True"), carries(agentTaint), hasPassed("uid-a")), "remove a"},
 		"bootstrap: its taint is back, as NRC has it": {[]*v1alpha1.NodeReadinessRule{aRule("a", bootstrapOnly)}, aWorker(reports("agent/Ready", "True"), carries(agentTaint), hasPassed("a")), "remove a"},
