@@ -61,7 +61,7 @@ var mutants = []mutant{
 	{"the deadline of a shared outage runs", deadline, "if !ok || SharesFailure(in) ||", "if !ok ||", all},
 
 	// The gate opens, or stays closed, wrongly.
-	{"a reboot does not count", eligible, "*in.Config.NodeManagement.Reverify.OnReboot && otherBoot(", "*in.Config.NodeManagement.Reverify.OnReboot && !otherBoot(", all},
+	{"a reboot does not count", eligible, "\n\t\totherBoot(in.Node.Record.BootID, in.Node.BootID)", "\n\t\t!otherBoot(in.Node.Record.BootID, in.Node.BootID)", all},
 	{"a pass of another boot counts", record, "if otherBoot(a.Basis.BootID, d.in.Node.BootID) {", "if !otherBoot(a.Basis.BootID, d.in.Node.BootID) {", all},
 	{"admission taints the control plane", admission, "if !Eligible(in) || protected(in)", "if !Eligible(in) || !protected(in)", all},
 	{"a busy node is tainted late", admission, `len(taints) == 0 || w.occupied() != ""`, `len(taints) == 0 || w.occupied() == ""`, all},
