@@ -21,7 +21,8 @@ func Statuses() []Status {
 
 // statusOf is the status of a node in each state, unless StatusOf knows more of it.
 var statusOf = map[State]Status{StateVerified: StatusVerified, StateRemediating: StatusFailed,
-	StateVerifying: StatusVerifying, StateWaiting: StatusPending, StateHeld: StatusHeld, StateExhausted: StatusFailed, StateBackingOff: StatusPending}
+	StateVerifying: StatusVerifying, StateWaiting: StatusPending, StateHeld: StatusHeld, StateExhausted: StatusFailed,
+	StateBackingOff: StatusPending}
 
 // StatusOf is a node's status; empty for a node that kube-node-ready does not manage. A node remains held while an
 // attempt runs, and failed between the attempts after a failure.

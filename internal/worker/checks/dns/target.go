@@ -115,8 +115,8 @@ func clusterTargets(
 	return targets, from, failure
 }
 
-// unused describes a resolv.conf without an address of the DNS Service. It is empty if the file has one, or if either of
-// them has no address.
+// unused describes a resolv.conf without an address of the DNS Service. It is empty if the file has one, or if either
+// of them has no address.
 func unused(name string, service apiserver.Service, config resolver.Config) string {
 	if len(config.Servers) == 0 || len(service.Addrs()) == 0 || isInUse(service, config) {
 		return ""
