@@ -209,6 +209,8 @@ func (e *environment) controllerPod(ctx context.Context) {
 	_, err := e.client.CoreV1().Pods(install.Namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "controller", Labels: map[string]string{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: "controller"}},
 		Spec: corev1.PodSpec{ServiceAccountName: install.ControllerAccount, SchedulerName: "nobody",
+			Tolerations: []corev1.Toleration{ // of the rules' taints, as the chart has them
+				{Key: "readiness.k8s.io/agent", Operator: corev1.TolerationOpExists}, {Key: "readiness.k8s.io/preview", Operator: corev1.TolerationOpExists}},
 			Containers: []corev1.Container{{Name: "controller", Image: install.Image}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
