@@ -17,6 +17,8 @@ const (
 	// DefaultTaintKey and DefaultLabelKey are the marks on a node.
 	DefaultTaintKey = "node-ready/unverified"
 	DefaultLabelKey = "node-ready/verified"
+	// DefaultLabelValue is the label's value.
+	DefaultLabelValue = "true"
 )
 
 // SetDefaults sets every zero value that has a default. Worker.Namespace, LeaderElection.Namespace and Worker.Image.Tag
@@ -49,7 +51,7 @@ func (c *Config) SetDefaults() {
 		n.Taints = []marks.Taint{{Key: DefaultTaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	}
 	or(&n.VerifiedLabel.Key, DefaultLabelKey)
-	or(&n.VerifiedLabel.Value, "true")
+	or(&n.VerifiedLabel.Value, DefaultLabelValue)
 	or(&n.Remediation.Window, metav1.Duration{Duration: time.Hour})
 
 	or(&c.Admission.Mode, AdmissionOff)

@@ -7,16 +7,37 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // Adoptable reports whether the node carries the verified label and no record: another program verified it, or its
 // record was removed. Without a record neither a reboot nor the removal of its label would verify it again. A node that
-// was born with the label is verified instead.
+// was born with the label is verified instead. A node that passed under an earlier name of the label is adoptable, too.
 func Adoptable(in Input) bool {
 	n := in.Node
-	return n.Labelled && !n.Gated && !n.Deleting && n.Record.NodeUID != n.UID && n.RecordProblem == "" && Eligible(in) &&
-		!bornVerified(in)
+	if n.Gated || n.Deleting || n.RecordProblem != "" || !Eligible(in) {
+		return false
+	}
+	return n.Labelled && n.Record.NodeUID != n.UID && !bornVerified(in) || relabels(in)
+}
+
+// LabelOf is the Label of records that are written under a configuration.
+func LabelOf(c *config.Config) string {
+	l := c.NodeManagement.VerifiedLabel
+	if l.Key == config.DefaultLabelKey && l.Value == config.DefaultLabelValue {
+		return ""
+	}
+	return l.Key + "=" + l.Value
+}
+
+// relabels reports whether the node passed, or was adopted, under another verified label than the present one. Its
+// label was renamed and not removed: it gets the present one, at the rate of adoption, and is not verified again. A
+// process that verifies its own node alone verifies it.
+func relabels(in Input) bool {
+	r := in.Node.Record
+	return r.Label != LabelOf(in.Config) && r.NodeUID == in.Node.UID && in.LocalWorker == nil &&
+		(r.LastOutcome == attempt.Passed || r.LastOutcome == "" && r.LastReason == attempt.ReasonAdopted)
 }
 
 // bornVerified reports whether the node is younger than the installation and carries the verified label, but has no
@@ -41,9 +62,16 @@ func bornVerifiedEvents(in Input, r marks.Record) []Event {
 
 // Adopt is the change that gives an adoptable node a record. The node counts as verified before. It hosts no control
 // probe before it passes an attempt (see SummaryOf), since a kubelet may set the label on its own node.
+//
+// A node whose label was renamed keeps its record, and gets the label of the present name.
 func Adopt(in Input, now time.Time) marks.Change {
+	if relabels(in) {
+		r := in.Node.Record
+		r.Label = LabelOf(in.Config)
+		return marks.Change{Record: r, Label: ptr.To(true)}
+	}
 	return marks.Change{Record: marks.Record{
-		NodeUID: in.Node.UID, BootID: in.Node.BootID, HistoryLost: true,
+		NodeUID: in.Node.UID, BootID: in.Node.BootID, Label: LabelOf(in.Config), HistoryLost: true,
 		LastReason: attempt.ReasonAdopted, LastMessage: "the node carried the verified label and no record",
 		LastTime: ptr.To(timestamp(now)),
 	}}

@@ -37,12 +37,42 @@ func TestAdoptable(t *testing.T) {
 		"a record that cannot be read": {labelledAlone(func(in *Input) {
 			in.Node.HasRecord, in.Node.RecordProblem, in.Node.Record = true, "is not a record", marks.Record{HistoryLost: true}
 		}), false},
-		"adopted":             {adopted(), false},
-		"born with the label": {labelledAlone(born), false},
+		"adopted":                               {adopted(), false},
+		"the label was renamed":                 {verified(renamed, unlabelled), true},
+		"and its new name is there already":     {verified(renamed), true},
+		"adopted, and renamed":                  {adopted(renamed, unlabelled), true},
+		"renamed, and recorded":                 {verified(renamed, func(in *Input) { in.Node.Record.Label = "own/ready=yes" }), false},
+		"renamed, and gated":                    {verified(renamed, unlabelled, gated), false},
+		"renamed, and failed since":             {failing(2, renamed, ungated), false},
+		"the record is of an earlier node":      {verified(renamed, unlabelled, func(in *Input) { in.Node.Record.NodeUID = "u0" }), false},
+		"renamed, and the node verifies itself": {verified(renamed, unlabelled, func(in *Input) { in.LocalWorker = &LocalWorker{} }), false},
+		"born with the label":                   {labelledAlone(born), false},
 	} {
 		if got := Adoptable(tc.in); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
+	}
+}
+
+// renamed configures another verified label than the one that the node got.
+func renamed(in *Input) {
+	in.Config.NodeManagement.VerifiedLabel = marks.Label{Key: "own/ready", Value: "yes"}
+}
+
+// A renamed label verifies no fleet again. Afterwards its removal verifies a node, as before.
+func TestARenamedLabelIsNoRemovedOne(t *testing.T) {
+	in := verified(renamed, unlabelled)
+	if NeedsVerification(in, now) {
+		t.Error("it is verified again")
+	}
+	if in.Node.Record = Adopt(in, now).Record; in.Node.Record.Label != "own/ready=yes" || in.Node.Record.VerifiedTime == nil {
+		t.Errorf("record %+v", in.Node.Record)
+	}
+	if !NeedsVerification(in, now) {
+		t.Error("the removal of its label does not verify it")
+	}
+	if _, plan := recorded(t, given(renamed, with(pod(1, ended(attempt.Passed)))), world{}); plan.Change.Record.Label != "own/ready=yes" {
+		t.Errorf("a pass records %+v", plan.Change.Record)
 	}
 }
 

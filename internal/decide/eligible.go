@@ -37,6 +37,8 @@ func NeedsVerification(in Input, now time.Time) bool {
 	switch {
 	case n.Gated:
 		return true
+	case relabels(in):
+		return false // until adoption has given it the label
 	case !n.Labelled:
 		return n.HasRecord || in.Config.NodeManagement.VerifyUntainted
 	}

@@ -90,7 +90,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	switch result.Outcome {
 	case attempt.Passed:
 		r.LastMessage, r.VerifiedTime, r.HistoryLost, r.Since, r.Released = "", r.LastTime, false, nil, nil
-		d.Change.Label = ptr.To(true)
+		d.Change.Label, r.Label = ptr.To(true), LabelOf(d.in.Config)
 		if d.in.Node.Gated {
 			d.Change.Gate = marks.GateOpen
 		}

@@ -26,6 +26,9 @@ type Record struct {
 	// Profile identifies the profile that the node's labels chose for the last attempt, and the profiles that it was
 	// chosen from (config.Config.Choice).
 	Profile string `json:"profile,omitempty"`
+	// Label is the verified label, as key=value, that the node got with its last pass or adoption; empty for the default.
+	// Where another one is configured now, the label was not removed but renamed.
+	Label string `json:"label,omitempty"`
 	// Sequence is the number of the last recorded attempt; the next is Sequence+1. It never decreases, so an attempt is
 	// counted once.
 	Sequence int32 `json:"sequence"`
@@ -182,7 +185,7 @@ const (
 // invalid says which bound the record breaks; empty if none.
 func (r Record) invalid() string {
 	counts := []int32{r.Sequence, r.Attempts, r.Inconclusive, r.Superseded, r.Shared}
-	texts := []string{r.NodeUID, r.BootID, r.Checks, r.Profile, string(r.LastOutcome), r.LastCheck, r.LastReason,
+	texts := []string{r.NodeUID, r.BootID, r.Checks, r.Profile, r.Label, string(r.LastOutcome), r.LastCheck, r.LastReason,
 		r.LastMessage, r.Request, r.Held, r.HeldMessage}
 	times := []*time.Time{r.LastTime, r.NextAttemptTime, r.VerifiedTime, r.Since, r.Released, r.RequestTime}
 	suspicions := r.Cleared
@@ -229,6 +232,15 @@ const MaxDuration = 366 * 24 * time.Hour
 // thousands of nodes that is much less work than to read the records.
 func CarriesRecord(n *corev1.Node) bool {
 	return strings.HasPrefix(n.Annotations[AnnotationRecord], `{"nodeUID":"`+string(n.UID)+`"`)
+}
+
+// RecordsLabel reports whether the node's record has this Label, without reading the record.
+func RecordsLabel(n *corev1.Node, label string) bool {
+	record := n.Annotations[AnnotationRecord]
+	if label == "" {
+		return !strings.Contains(record, `"label":`)
+	}
+	return strings.Contains(record, `"label":"`+label+`"`)
 }
 
 // encodableTime reports whether t can be written again in UTC, as in conditions. JSON has no years beyond 9999 (RFC

@@ -1,5 +1,6 @@
-// Package adoption begins the records of nodes that carry the verified label without one. It has its own queue and
-// handles one node after the other, so the rate is limited and no verification waits.
+// Package adoption begins the records of nodes that carry the verified label without one, and labels those that passed
+// under another label. It has its own queue and handles one node after the other, so the rate is limited and no
+// verification waits.
 package adoption
 
 import (
@@ -40,7 +41,10 @@ func NewLimit() flowcontrol.RateLimiter { return flowcontrol.NewTokenBucketRateL
 
 // Setup registers the reconciler and its watch with the manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	concerns := func(n *corev1.Node) bool { return !marks.CarriesRecord(n) && decide.Adoptable(r.View.Observe(n)) }
+	label := decide.LabelOf(r.View.Config)
+	concerns := func(n *corev1.Node) bool {
+		return (!marks.CarriesRecord(n) || !marks.RecordsLabel(n, label)) && decide.Adoptable(r.View.Observe(n))
+	}
 	return controller.OneAtATime(mgr, "adoption", concerns, r)
 }
 
@@ -72,6 +76,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		r.Counters.ReconcileError()
 		return ctrl.Result{}, fmt.Errorf("adopt node %s: %w", n.Name, err)
 	}
-	log.FromContext(ctx).Info("adopted: the node carried the verified label and no record", "node", n.Name)
+	log.FromContext(ctx).Info("adopted: the node carried the verified label and no record, or passed under another label",
+		"node", n.Name)
 	return ctrl.Result{}, nil
 }

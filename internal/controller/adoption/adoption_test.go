@@ -1,6 +1,7 @@
 package adoption_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -58,6 +59,31 @@ func TestAdoption(t *testing.T) {
 				t.Errorf("then: labelled %t, record %+v, %d workers", f.Labelled, f.Record, w.Created("verify"))
 			}
 		})
+	}
+}
+
+// The verified label gets another name. The nodes that passed get it, and are not verified again until somebody removes it.
+func TestARenamedLabel(t *testing.T) {
+	w := world.Begin(t, `{"nodeManagement": {"verifiedLabel": {"key": "own/ready", "value": "yes"}}}`)
+	n := w.Node("n")
+	w.Lead().Drive()
+	r := w.Record(n.Name)
+	r.Label = "" // it passed under the default
+	before, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{"own/ready": nil, "node-ready/verified": "true"},
+		"annotations": map[string]any{marks.AnnotationRecord: r.Encode()}}})
+	w.Must(err)
+	w.Must(w.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, before)))
+	l := w.Lead()
+	l.Drive()
+	adopt(l, n.Name)
+	l.Drive()
+	if have, f := w.Get(n.Name); have.Labels["own/ready"] != "yes" || f.Record.Label != "own/ready=yes" || w.Created("verify") != 1 || l.WriteCount() != 1 {
+		t.Errorf("labels %v, record %+v, %d workers, writes %v", have.Labels, f.Record, w.Created("verify"), l.Writes)
+	}
+	w.Must(w.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"own/ready":null}}}`))))
+	l.Drive()
+	if have, _ := w.Get(n.Name); have.Labels["own/ready"] != "yes" || w.Created("verify") != 2 {
+		t.Errorf("then: labels %v, %d workers", have.Labels, w.Created("verify"))
 	}
 }
 
