@@ -5,6 +5,7 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 failed=()
 table=
+declare -A pids # of the stages that run beside others
 
 # A compiler that collects no garbage computes a fifth less. The limit is for each of its processes, of which one in a hundred comes near it.
 compile=(env GOGC=off GOMEMLIMIT=2GiB)
@@ -12,20 +13,49 @@ compile=(env GOGC=off GOMEMLIMIT=2GiB)
 # row STAGE OUTCOME [SECONDS] adds a line to the table.
 row() { table+=$(printf '%-14s %6s  %s' "$1" "${3:--}" "$2")$'\n'; }
 
+# outcome NAME STATUS SECONDS adds the line of a stage to the table, and returns its status.
+outcome() {
+	if [[ $2 == 0 ]]; then
+		row "$1" passed "$3"
+	else
+		row "$1" "FAILED (exit $2)" "$3"
+		failed+=("$1")
+	fi
+	return "$2"
+}
+
 # stage NAME COMMAND... runs a stage and returns its status.
 stage() {
-	local name=$1 began=$SECONDS status
+	local name=$1 began=$SECONDS
 	shift
 	printf '\nci: %s: %s\n' "$name" "$*"
 	"$@" 2>&1 | tee "$logs/$name"
-	status=${PIPESTATUS[0]}
-	if [[ $status == 0 ]]; then
-		row "$name" passed $((SECONDS - began))
-	else
-		row "$name" "FAILED (exit $status)" $((SECONDS - began))
-		failed+=("$name")
-	fi
-	return "$status"
+	outcome "$name" "${PIPESTATUS[0]}" $((SECONDS - began))
+}
+
+# beside NAME COMMAND... begins a stage that takes the time that others leave: tests wait more than they compute.
+beside() {
+	local name=$1
+	shift
+	printf '\nci: %s, beside what follows: %s\n' "$name" "$*"
+	(
+		began=$SECONDS
+		nice -n 19 "$@" >"$logs/$name" 2>&1
+		status=$?
+		echo "$status $((SECONDS - began))" >"$logs/$name.status"
+		printf '\nci: %s has ended: exit %s\n' "$name" "$status"
+	) &
+	pids[$name]=$!
+}
+
+# await NAME shows a stage that began beside others once it has ended, and returns its status.
+await() {
+	local status seconds
+	wait "${pids[$1]}"
+	read -r status seconds <"$logs/$1.status"
+	printf '\nci: %s:\n' "$1"
+	cat "$logs/$1"
+	outcome "$1" "$status" "$seconds"
 }
 
 # flaky lists the tests of make test that passed only when they were run once more.
