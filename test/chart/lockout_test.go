@@ -82,25 +82,37 @@ func deletePod(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// A rule may put its taint on every node. The real scheduler still places the controller, and the real taint eviction
-// spares it. A replica leaves a node that is unreachable all the same.
-func TestRulesDoNotLockTheControllerOut(t *testing.T) {
+// The real scheduler places two replicas of the controller on two nodes.
+func TestPlacesOfReplicas(t *testing.T) {
 	t.Parallel()
 	c, client := startCluster(t, cluster.Options{})
 	createNamespace(t, client, namespace)
+	for _, name := range []string{"one", "two"} {
+		schedulerNode(t, client, name)
+	}
+	installOn(t, c, "controller: {replicas: 2, image: {tag: local}}")
+	t.Run("drains", func(t *testing.T) { testDrainedNodesDoNotGetTheirReplicaBack(t, client) })
+	for _, name := range []string{"one", "two"} {
+		setTaints(t, client, name, false, "")
+	}
+	t.Run("rules", func(t *testing.T) { testRulesDoNotLockTheControllerOut(t, c, client) })
+}
+
+// A rule may put its taint on every node. The controller is still scheduled, and the real taint eviction spares it. A
+// replica leaves a node that is unreachable all the same.
+func testRulesDoNotLockTheControllerOut(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	const noSchedule = `{"key":"` + ruleTaint + `","effect":"NoSchedule"}`
 	const noExecute = `{"key":"` + ruleTaint + `","effect":"NoExecute"}`
 	const unreachable = `{"key":"node.kubernetes.io/unreachable","effect":"NoExecute"}`
 	nodes := []string{"one", "two"}
-	for _, name := range nodes {
-		schedulerNode(t, client, name)
-	}
 	ordinary := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "ordinary", Namespace: metav1.NamespaceDefault}}
 	ordinary.Spec = corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}, NodeName: "one"}
 	if _, err := client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), ordinary, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	installOn(t, c, "controller: {replicas: 2, image: {tag: local}}")
+	for _, p := range replicas(t, client) {
+		deletePod(t, client, p.Name)
+	}
 	eventually(t, "the two replicas are scheduled to different nodes", func() bool { return replicasOn(t, client, nodes...) })
 
 	// The rule is younger than the controller's Deployment.
@@ -170,14 +182,7 @@ func TestFirstPodsTolerateRules(t *testing.T) {
 }
 
 // A replica does not return to a node that is drained, whoever drains it, or the drain would never end.
-func TestDrainedNodesDoNotGetTheirReplicaBack(t *testing.T) {
-	t.Parallel()
-	c, client := startCluster(t, cluster.Options{})
-	createNamespace(t, client, namespace)
-	for _, name := range []string{"one", "two"} {
-		schedulerNode(t, client, name)
-	}
-	installOn(t, c, "controller: {replicas: 2, image: {tag: local}}")
+func testDrainedNodesDoNotGetTheirReplicaBack(t *testing.T, client kubernetes.Interface) {
 	evict := func(node string) {
 		t.Helper()
 		for _, p := range replicas(t, client) {

@@ -20,6 +20,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 // suffices are presets that between them wait for each kind of what a preset waits for, and have each check that one adds.
@@ -29,6 +30,7 @@ var suffices = []config.Preset{"calico", "ebs-csi", "aws-neuron", "gpu-nvidia-dr
 // With each of these presets alone, the permissions that the chart makes for it let the controller see all that the preset
 // waits for, and the worker perform its checks.
 func TestPermissionsOfPresetsSuffice(t *testing.T) {
+	missing.Request(t, "NIGHTLY", "make test-nightly")
 	t.Parallel()
 	c, client := startCluster(t, cluster.Options{})
 	createNamespace(t, client, namespace)

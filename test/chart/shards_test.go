@@ -18,6 +18,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 // shard is an installation for the nodes of one label, in a namespace of its own. One worker at a time, so that a worker of another
@@ -44,6 +45,7 @@ controller:
 // A worker of one takes no slot of another, and the metrics of each are about its own nodes. If priorityAndFairness is
 // on, each has its own share of the API server.
 func TestInstallationsSideBySide(t *testing.T) {
+	missing.Request(t, "NIGHTLY", "make test-nightly")
 	t.Parallel()
 	c, client := startCluster(t, cluster.Options{})
 	agent := startAgent(t, c)

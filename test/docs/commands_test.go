@@ -22,6 +22,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
 	"github.com/kube-node-ready/kube-node-ready/test/docs/commands"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 // patience bounds each block, and each wait.
@@ -87,6 +88,7 @@ type reader struct {
 
 // Every command of every page does what it says without an error, in the order of the pages.
 func TestCommands(t *testing.T) {
+	missing.Request(t, "NIGHTLY", "make test-nightly")
 	r := newReader(t)
 	r.inSentences(t)
 	for _, page := range pages(t) {
