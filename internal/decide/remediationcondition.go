@@ -26,7 +26,7 @@ func MayChangeCondition(in Input) bool {
 }
 
 // RemediationCondition decides what to change so that the node carries the condition exactly while it should. The step
-// is StepRemoveConditions, StepSetCondition or none.
+// is StepRemoveConditions, StepSetCondition or none. A condition that is set does not wait for the removal of others.
 func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
 	d := newDecision(in, ev, now)
 	if in.Node.Deleting || !MayChangeCondition(in) || !in.Selected && len(in.Node.RemediationConditions) == 0 {
@@ -50,9 +50,10 @@ func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
 		}
 	}
 	switch {
-	case len(d.RemoveConditions) > 0:
-		d.Step = StepRemoveConditions
 	case !required || carries:
+		if len(d.RemoveConditions) > 0 {
+			d.Step = StepRemoveConditions
+		}
 	case !ev.Fresh:
 		return Plan{Need: NeedFresh}
 	default:

@@ -145,6 +145,11 @@ func TestRemediationCondition(t *testing.T) {
 				}
 				return
 			}
+			earlier := tc.in // a condition that must go does not wait for the one to set, nor that one for it
+			carrying("example.com/Earlier")(&earlier)
+			if plan, _ := conditionPlan(t, earlier, w); (plan.Step == StepSetCondition) != tc.sets || tc.sets && len(plan.RemoveConditions) != 1 {
+				t.Errorf("with one of an earlier type: %q, removes %v", plan.Step, plan.RemoveConditions)
+			}
 			with := tc.in
 			carrying(required, "example.com/Earlier")(&with)
 			plan, _ = conditionPlan(t, with, w)

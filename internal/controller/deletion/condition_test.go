@@ -1,6 +1,7 @@
 package deletion_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -211,6 +212,81 @@ func TestRefusedRemovalHoldsUpNothing(t *testing.T) {
 	refuse = false
 	if _, ok := l.Until(2*time.Minute, func() bool { return !required(w, n) }); !ok {
 		t.Error("the condition stays after its removal is allowed")
+	}
+}
+
+// refusing refuses patches of a status that contain a text.
+type refusing struct {
+	client.Client
+	text string // nothing is refused where it is empty
+}
+
+func (r refusing) Status() client.SubResourceWriter {
+	return refusingStatus{r.Client.Status(), r.text}
+}
+
+type refusingStatus struct {
+	client.SubResourceWriter
+	text string
+}
+
+func (r refusingStatus) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	if data, err := p.Data(o); err != nil || r.text != "" && strings.Contains(string(data), r.text) {
+		return world.Refusal(403, "patch Node/status")
+	}
+	return r.SubResourceWriter.Patch(ctx, o, p, opts...)
+}
+
+// After a change of the condition's type, neither the removal of the earlier one waits for the configured one to be
+// set, nor that one for the removal. And one removal that is refused holds no other one up.
+func TestConditionTypesWaitForNoneOther(t *testing.T) {
+	const earlier = "example.com/Earlier"
+	has := func(w *world.World, n *corev1.Node, of corev1.NodeConditionType) bool {
+		have, _ := w.Get(n.Name)
+		return slices.ContainsFunc(have.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == of })
+	}
+	for name, tc := range map[string]struct {
+		refuses     string
+		earlier, is bool // which are on the node meanwhile
+	}{
+		"the removal is refused": {refuses: `"$patch":"delete","type":"` + earlier, earlier: true, is: true},
+		"the setting is refused": {refuses: `"status":"True"`},
+		"both are":               {refuses: "{", earlier: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, asks)
+			w.Configure(asks, `{"nodeManagement": {"remediation": {"condition": {"type": "`+earlier+`"}}}}`)
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			n, l := w.Node("n"), w.Lead()
+			if _, ok := l.Until(time.Minute, func() bool { return has(w, n, earlier) }); !ok {
+				t.Fatalf("the condition is not set: record %+v", w.Record(n.Name))
+			}
+			w.Configure(asks)
+			lead := func(refuses string) { // one that has not read the ledger a moment ago
+				l := w.Lead()
+				l.Deletions.Writer = refusing{l.Deletions.Writer, refuses}
+				l.RunFor(2 * time.Minute)
+			}
+			lead(tc.refuses)
+			if has(w, n, earlier) != tc.earlier || required(w, n) != tc.is {
+				t.Errorf("the earlier one is there: %t, the configured one: %t", has(w, n, earlier), required(w, n))
+			}
+			want := map[bool]int{true: 1}[tc.earlier]
+			if count := w.EventCount(n.Name, decide.EventConditionStays); count != want {
+				t.Errorf("%d events about a condition that stays, want %d", count, want)
+			}
+			w.AnnotateLedger(ledger.AnnotationPaused, "for a while")
+			lead(tc.refuses)
+			if has(w, n, earlier) != tc.earlier || required(w, n) {
+				t.Errorf("in a pause, the earlier one is there: %t, the configured one: %t", has(w, n, earlier), required(w, n))
+			}
+			w.AnnotateLedger(ledger.AnnotationPaused, "false")
+			lead("")
+			if has(w, n, earlier) || !required(w, n) || len(w.Ledger()) != 1 {
+				t.Errorf("once all is allowed, the earlier one is there: %t, the configured one: %t, ledger %v", has(w, n, earlier), required(w, n), w.Ledger())
+			}
+		})
 	}
 }
 

@@ -194,15 +194,14 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 	var refused error
 	if decide.MayChangeCondition(in) {
 		plan, err := decide.ResolveWith(decide.RemediationCondition, &in, &ev, r.View.Tracker.Now, loaders)
-		switch {
-		case err != nil:
+		if err == nil && len(plan.RemoveConditions) > 0 {
+			refused, err = r.removeConditions(ctx, n, plan.RemoveConditions)
+		}
+		if err != nil {
 			return false, err
-		case plan.Step == decide.StepSetCondition:
-			return true, r.setCondition(ctx, n, in, ev, plan)
-		case plan.Step == decide.StepRemoveConditions:
-			if refused, err = r.removeConditions(ctx, n, plan); err != nil {
-				return false, err
-			}
+		}
+		if plan.Step == decide.StepSetCondition {
+			return true, errors.Join(refused, r.setCondition(ctx, n, in, ev, plan))
 		}
 	}
 	plan, err := decide.Resolve(&in, &ev, r.View.Tracker.Now, loaders)
@@ -241,21 +240,37 @@ func (r *Reconciler) setCondition(ctx context.Context, n *corev1.Node, in decide
 }
 
 // removeConditions removes conditions that the node should not have. refused is the error of a removal that the API
-// server does not allow, which holds nothing else up and is tried again with a backoff.
-func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, plan decide.Plan) (refused, err error) {
-	err = r.patchStatus(ctx, n, marks.RemoveConditions(n, plan.RemoveConditions))
+// server does not allow, which holds nothing else up, no other removal either, and is tried again with a backoff.
+func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, kinds []corev1.NodeConditionType) (
+	refused, err error) {
+	err = r.patchStatus(ctx, n, marks.RemoveConditions(n, kinds))
 	switch apierr.Of(err, apierr.Patch) {
 	case apierr.None:
-		log.FromContext(ctx).Info("conditions removed", "types", plan.RemoveConditions)
+		log.FromContext(ctx).Info("conditions removed", "types", kinds)
 	case apierr.Gone:
 		return nil, nil
 	case apierr.Refused:
+		if len(kinds) > 1 {
+			return r.removeEach(ctx, n, kinds)
+		}
 		r.Counters.Remediation(marks.KindCondition, metrics.RemediationError)
 		why := apierr.Refusal(err, apierr.Patch)
-		r.Events.Emit(n, r.View.Tracker.Now(), decide.ConditionRemovalRefused(plan.RemoveConditions, why))
-		return fmt.Errorf("remove conditions %v: %w", plan.RemoveConditions, err), nil
+		r.Events.Emit(n, r.View.Tracker.Now(), decide.ConditionRemovalRefused(kinds, why))
+		return fmt.Errorf("remove conditions %v: %w", kinds, err), nil
 	}
 	return nil, err
+}
+
+// removeEach is removeConditions with a patch for each, because the API server may refuse only some.
+func (r *Reconciler) removeEach(ctx context.Context, n *corev1.Node, kinds []corev1.NodeConditionType) (
+	refused, err error) {
+	for _, kind := range kinds {
+		one, err := r.removeConditions(ctx, n, []corev1.NodeConditionType{kind})
+		if refused = errors.Join(refused, one); err != nil {
+			return refused, err
+		}
+	}
+	return refused, nil
 }
 
 // patchStatus patches the status of a node, and keeps the version that the patch made for the writes that follow.
