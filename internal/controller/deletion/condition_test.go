@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
@@ -285,6 +287,38 @@ func TestConditionTypesWaitForNoneOther(t *testing.T) {
 			lead("")
 			if has(w, n, earlier) || !required(w, n) || len(w.Ledger()) != 1 {
 				t.Errorf("once all is allowed, the earlier one is there: %t, the configured one: %t, ledger %v", has(w, n, earlier), required(w, n), w.Ledger())
+			}
+		})
+	}
+}
+
+// In a dry run, a condition is neither set nor removed, and the log does not say that it was.
+func TestDryRunLogsNoCondition(t *testing.T) {
+	for name, carries := range map[string]bool{"set": false, "removed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, asks)
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			n := w.Node("n")
+			l := w.Lead(func(l *world.Leader) {
+				l.Forbid = func(write string) bool {
+					return !carries && write == "patch Node/status" && w.Record(n.Name).Attempts > 0
+				}
+			})
+			l.Until(time.Minute, func() bool { return carries && required(w, n) || !carries && w.Record(n.Name).Attempts > 0 })
+			if carries {
+				w.AnnotateLedger(ledger.AnnotationPaused, "for a while")
+			}
+			var lines []string
+			w.Ctx = log.IntoContext(w.Ctx, funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+			l = w.Lead(func(l *world.Leader) { l.DryRun = true })
+			l.RunFor(time.Minute)
+			if required(w, n) != carries {
+				t.Fatalf("the condition is there: %t", required(w, n))
+			}
+			said := slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "dry run: ") })
+			if all := strings.Join(lines, "\n"); !said || strings.Contains(all, `"condition set"`) || strings.Contains(all, `"conditions removed"`) {
+				t.Errorf("the log says\n%s", all)
 			}
 		})
 	}

@@ -231,6 +231,10 @@ func (r *Reconciler) setCondition(ctx context.Context, n *corev1.Node, in decide
 		}
 		return fmt.Errorf("set condition %s: %w", want.Type, err)
 	}
+	if r.View.Tracker.DryRun {
+		log.FromContext(ctx).Info("dry run: condition not set", "type", want.Type, "cause", plan.Cause)
+		return nil
+	}
 	log.FromContext(ctx).Info("condition set", "type", want.Type, "cause", plan.Cause)
 	r.Counters.Remediation(marks.KindCondition, metrics.RemediationStarted)
 	for _, e := range plan.Events {
@@ -246,6 +250,10 @@ func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, kinds
 	err = r.patchStatus(ctx, n, marks.RemoveConditions(n, kinds))
 	switch apierr.Of(err, apierr.Patch) {
 	case apierr.None:
+		if r.View.Tracker.DryRun {
+			log.FromContext(ctx).Info("dry run: conditions not removed", "types", kinds)
+			break
+		}
 		log.FromContext(ctx).Info("conditions removed", "types", kinds)
 	case apierr.Gone:
 		return nil, nil
