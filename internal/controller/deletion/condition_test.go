@@ -19,6 +19,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
@@ -287,6 +288,58 @@ func TestConditionTypesWaitForNoneOther(t *testing.T) {
 			lead("")
 			if has(w, n, earlier) || !required(w, n) || len(w.Ledger()) != 1 {
 				t.Errorf("once all is allowed, the earlier one is there: %t, the configured one: %t, ledger %v", has(w, n, earlier), required(w, n), w.Ledger())
+			}
+		})
+	}
+}
+
+// unserved are rules that concern every node and cannot be served.
+type unserved struct{}
+
+func (unserved) Plan(*corev1.Node) (rule.Plan, func()) {
+	return rule.Plan{Unavailable: "why"}, func() {}
+}
+func (unserved) RecordWrite(*corev1.Node, rule.Plan)          {}
+func (unserved) RecordFailure(*corev1.Node, rule.Plan, error) {}
+func (unserved) Concern(*corev1.Node) bool                    { return true }
+func (unserved) ForgetNode(string)                            {}
+
+// While a rule that concerns a node cannot be served, a new leader still derives whether the node should have the
+// condition. It opens no gate meanwhile, and records no result.
+func TestConditionGoesWhileRulesCannotBeServed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*world.World, *corev1.Node)
+		forbid string
+		stays  bool
+	}{
+		"nothing changes": {change: func(*world.World, *corev1.Node) {}, stays: true},
+		"paused":          {change: func(w *world.World, _ *corev1.Node) { w.AnnotateLedger(ledger.AnnotationPaused, "for a while") }},
+		"do-not-delete":   {change: func(w *world.World, n *corev1.Node) { w.Annotate(n.Name, marks.AnnotationDoNotDelete, "true") }},
+		"skip":            {change: func(w *world.World, n *corev1.Node) { w.Annotate(n.Name, marks.AnnotationSkip, "true") }},
+		"deletions off": {change: func(w *world.World, _ *corev1.Node) {
+			w.Configure(asks, `{"nodeManagement": {"deleteFailedNodes": false}}`)
+		}},
+		"released at its deadline": {change: func(w *world.World, _ *corev1.Node) { // if it were not for the rule
+			w.Configure(asks, `{"reconciliation": {"maxRetries": 3, "onDeadline": "release", "verificationDeadlineSeconds": 60}}`)
+		}, forbid: "patch Node/status", stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, asks)
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			n, l := w.Node("n"), w.Lead()
+			if _, ok := l.Until(time.Minute, func() bool { return required(w, n) }); !ok {
+				t.Fatalf("the condition is not set: record %+v", w.Record(n.Name))
+			}
+			tc.change(w, n)
+			l = w.Lead(func(l *world.Leader) { l.Forbid = func(write string) bool { return write == tc.forbid } })
+			l.Nodes.Rules = unserved{}
+			l.RunFor(20 * time.Minute)
+			if required(w, n) != tc.stays {
+				t.Errorf("the condition is there: %t, record %+v", required(w, n), w.Record(n.Name))
+			}
+			if _, f := w.Get(n.Name); !f.Gated {
+				t.Errorf("the gate is opened before the rule is served: %s", w.ConditionText(n.Name))
 			}
 		})
 	}

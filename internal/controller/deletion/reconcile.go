@@ -341,7 +341,8 @@ func unexplained(err error) error {
 // act records the decision, and carries out a deletion.
 func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence,
 	plan decide.Plan) error {
-	if plan.Recorded != nil || plan.Step != decide.StepRecord && plan.Step != decide.StepDelete {
+	if plan.Recorded != nil || plan.Step != decide.StepRecord && plan.Step != decide.StepDelete ||
+		plan.Change.Gate == marks.GateOpen { // a release, which may have to wait for rules
 		return nil // what is next is not a remediation
 	}
 	patch := plan.Change.Patch(n, r.View.Config.Vocabulary())
