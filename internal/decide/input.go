@@ -172,7 +172,7 @@ const (
 	// StepSetCondition: remove Plan.RemoveConditions, set remediation.condition whether or not that was refused, then emit
 	// Plan.Events.
 	StepSetCondition Step = "set condition"
-	// StepRemoveConditions: remove Plan.RemoveConditions.
+	// StepRemoveConditions: remove Plan.RemoveConditions, then emit Plan.Events.
 	StepRemoveConditions Step = "remove conditions"
 )
 

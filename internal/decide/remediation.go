@@ -172,18 +172,23 @@ func (d *decision) recordHeld(guard, message string) {
 	d.Target.Kind = d.targetKind()
 	if r.Held != guard {
 		r.Held, r.HeldMessage = guard, attempt.Text(message)
-		e := Event{Reason: EventHeld, Key: guard + "/" + eventKey(r),
-			Message: fmt.Sprintf("Remediation is held by %s: %s", guard, r.HeldMessage)}
-		if guard == GuardNeverVerifiedOnly {
-			e.Reason = EventQuarantined
-		}
-		d.Events = []Event{e}
+		d.Events = []Event{heldEvent(r, guard, message)}
 	}
 	if at, ok := d.nextAttemptTime(); ok && !d.spent.first && r.Deletion == nil {
 		r.NextAttemptTime = ptr.To(at)
 	}
 	d.Step, d.Change = StepRecord, marks.Change{Record: r}
 	d.closeGate()
+}
+
+// heldEvent is the event about a guard that holds an action.
+func heldEvent(r marks.Record, guard, message string) Event {
+	e := Event{Reason: EventHeld, Key: guard + "/" + eventKey(r),
+		Message: fmt.Sprintf("Remediation is held by %s: %s", guard, attempt.Text(message))}
+	if guard == GuardNeverVerifiedOnly {
+		e.Reason = EventQuarantined
+	}
+	return e
 }
 
 // heldBy evaluates the guards, and returns the first one that holds and its message. Both are empty if no guard holds,

@@ -80,7 +80,10 @@ func (d *decision) requiresRemediation() bool {
 	if !d.carriesCondition() && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
 		return false // another attempt must confirm an old failure; others act already on a node that is leaving
 	}
-	guard, _ := d.heldBy()
+	guard, message := d.heldBy()
+	if guard != "" && d.carriesCondition() && !d.failureConfirmed() { // else the record and an event say so
+		d.Events = []Event{heldEvent(d.in.Node.Record, guard, message+"; the condition is removed")}
+	}
 	return guard == "" && d.Need == NeedNothing
 }
 

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -167,6 +168,37 @@ func TestRemediationCondition(t *testing.T) {
 				t.Error("the node is deleted")
 			}
 		})
+	}
+}
+
+// A guard that takes the condition back is reported: by the record and its event after a failure that leads to an action,
+// and else by an event of the removal.
+func TestTakenBackConditionIsReported(t *testing.T) {
+	inconclusive := func(in *Input) {
+		in.Node.Record.LastOutcome, in.Node.Record.LastReason, in.Node.Record.Probed = attempt.Inconclusive, attempt.ReasonImagePull, false
+	}
+	for name, tc := range map[string]struct {
+		change []func(*Input)
+		event  Reason // of the removal
+		held   string // in the record
+	}{
+		"after a failure":                 {change: []func(*Input){optOut}, held: GuardDoNotDelete},
+		"after an inconclusive attempt":   {change: []func(*Input){inconclusive, optOut}, event: EventHeld},
+		"after an old failure":            {change: []func(*Input){recordedAgo(time.Hour), dryRun}, event: EventHeld},
+		"of a node that worked":           {change: []func(*Input){inconclusive, verifiedOnce}, event: EventQuarantined},
+		"not by a guard":                  {change: []func(*Input){inconclusive, skipped}},
+		"a pass that waits, and no guard": {change: []func(*Input){managed, with(pod(6, ended(attempt.Passed)))}},
+	} {
+		in := failing(5, append([]func(*Input){deleting, asksForRepair, carrying(required)}, tc.change...)...)
+		plan, _ := conditionPlan(t, in, deletable())
+		if plan.Step != StepRemoveConditions || len(plan.Events) != map[bool]int{true: 1}[tc.event != (Reason{})] {
+			t.Errorf("%s: %q, events %v", name, plan.Step, plan.Events)
+		} else if len(plan.Events) > 0 && (plan.Events[0].Reason != tc.event || !strings.Contains(plan.Events[0].Message, "; the condition is removed")) {
+			t.Errorf("%s: event %+v", name, plan.Events[0])
+		}
+		if plan, _ := ask(t, in, deletable()); plan.Change.Record.Held != tc.held {
+			t.Errorf("%s: held by %q, want %q", name, plan.Change.Record.Held, tc.held)
+		}
 	}
 }
 

@@ -345,6 +345,29 @@ func TestConditionGoesWhileRulesCannotBeServed(t *testing.T) {
 	}
 }
 
+// A guard takes the condition back after an inconclusive attempt, which the record of a failure does not show. An event
+// says so, once.
+func TestGuardAfterAnInconclusiveAttempt(t *testing.T) {
+	t.Parallel()
+	w := world.Begin(t, asks)
+	w.Exit = func(*corev1.Pod) int {
+		if w.Record(w.NodeNames[0]).Attempts > 0 {
+			return 3
+		}
+		return 1
+	}
+	n := w.Node("n")
+	l := w.Lead()
+	if _, ok := l.Until(15*time.Minute, func() bool { return w.Record(n.Name).Inconclusive > 0 }); !ok || !required(w, n) {
+		t.Fatalf("the condition is there: %t, record %+v", required(w, n), w.Record(n.Name))
+	}
+	w.Annotate(n.Name, marks.AnnotationDoNotDelete, "true")
+	l.RunFor(time.Minute)
+	if count := w.EventCount(n.Name, decide.EventHeld); required(w, n) || count != 1 {
+		t.Errorf("the condition is there: %t, %d events about the guard", required(w, n), count)
+	}
+}
+
 // In a dry run, a condition is neither set nor removed, and the log does not say that it was.
 func TestDryRunLogsNoCondition(t *testing.T) {
 	for name, carries := range map[string]bool{"set": false, "removed": true} {

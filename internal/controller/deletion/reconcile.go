@@ -200,6 +200,9 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 		if err != nil {
 			return false, err
 		}
+		if plan.Step == decide.StepRemoveConditions && refused == nil && !r.View.Tracker.DryRun {
+			r.emit(n, plan)
+		}
 		if plan.Step == decide.StepSetCondition {
 			return true, errors.Join(refused, r.setCondition(ctx, n, in, ev, plan))
 		}
@@ -237,10 +240,14 @@ func (r *Reconciler) setCondition(ctx context.Context, n *corev1.Node, in decide
 	}
 	log.FromContext(ctx).Info("condition set", "type", want.Type, "cause", plan.Cause)
 	r.Counters.Remediation(marks.KindCondition, metrics.RemediationStarted)
-	for _, e := range plan.Events {
-		r.Events.Emit(n, now, e)
-	}
+	r.emit(n, plan)
 	return nil
+}
+
+func (r *Reconciler) emit(n *corev1.Node, plan decide.Plan) {
+	for _, e := range plan.Events {
+		r.Events.Emit(n, r.View.Tracker.Now(), e)
+	}
 }
 
 // removeConditions removes conditions that the node should not have. refused is the error of a removal that the API
@@ -364,9 +371,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 			return err
 		}
 	}
-	for _, e := range plan.Events {
-		r.Events.Emit(n, r.View.Tracker.Now(), e)
-	}
+	r.emit(n, plan)
 	if r.View.Tracker.DryRun {
 		r.View.Tracker.FinishDryRun(in) // the node does not show what was decided, so it would be decided again at every look
 	}
