@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -155,9 +154,8 @@ func Entered(in Input, l Ledger, kind string, now time.Time) bool {
 	return entered(in, l, kind, now) != nil
 }
 
-// ConditionRemovalRefused is the event about a condition that the API server does not let the controller remove.
-func ConditionRemovalRefused(types []corev1.NodeConditionType, why string) Event {
-	return Event{Reason: EventConditionStays, Key: fmt.Sprint(types), Message: fmt.Sprintf("The API server refuses to "+
-		"remove the node's conditions %v, which ask a repairer to act on it; this is tried again: %s", types,
-		cmp.Or(why, "no reason given"))}
+// ConditionStays is the event about conditions that the controller cannot remove, and why.
+func ConditionStays(types []corev1.NodeConditionType, why string) Event {
+	return Event{Reason: EventConditionStays, Key: fmt.Sprint(types), Message: fmt.Sprintf("The node's conditions %v, "+
+		"which ask a repairer to act on it, cannot be removed; this is tried again: %s", types, attempt.Text(why))}
 }

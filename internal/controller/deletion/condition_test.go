@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -222,20 +223,27 @@ func TestRefusedRemovalHoldsUpNothing(t *testing.T) {
 type refusing struct {
 	client.Client
 	text string // nothing is refused where it is empty
+	code int    // of the answer; 0 for no answer
 }
 
 func (r refusing) Status() client.SubResourceWriter {
-	return refusingStatus{r.Client.Status(), r.text}
+	return refusingStatus{r.Client.Status(), r}
 }
 
 type refusingStatus struct {
 	client.SubResourceWriter
-	text string
+	refusing
 }
 
 func (r refusingStatus) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-	if data, err := p.Data(o); err != nil || r.text != "" && strings.Contains(string(data), r.text) {
-		return world.Refusal(403, "patch Node/status")
+	switch data, err := p.Data(o); {
+	case err != nil:
+		return err
+	case r.text == "" || !strings.Contains(string(data), r.text):
+	case r.code == 0:
+		return io.ErrUnexpectedEOF
+	default:
+		return world.Refusal(r.code, "patch Node/status")
 	}
 	return r.SubResourceWriter.Patch(ctx, o, p, opts...)
 }
@@ -268,7 +276,7 @@ func TestConditionTypesWaitForNoneOther(t *testing.T) {
 			w.Configure(asks)
 			lead := func(refuses string) { // one that has not read the ledger a moment ago
 				l := w.Lead()
-				l.Deletions.Writer = refusing{l.Deletions.Writer, refuses}
+				l.Deletions.Writer = refusing{l.Deletions.Writer, refuses, 403}
 				l.RunFor(2 * time.Minute)
 			}
 			lead(tc.refuses)
@@ -288,6 +296,52 @@ func TestConditionTypesWaitForNoneOther(t *testing.T) {
 			lead("")
 			if has(w, n, earlier) || !required(w, n) || len(w.Ledger()) != 1 {
 				t.Errorf("once all is allowed, the earlier one is there: %t, the configured one: %t, ledger %v", has(w, n, earlier), required(w, n), w.Ledger())
+			}
+		})
+	}
+}
+
+// A removal that fails, as with a webhook whose operator is gone, holds up nothing else of the look: the record shows the
+// pause that asks for it. Once it has failed for a minute, the node's condition and an event say so, until it succeeds.
+func TestFailingRemovalIsReported(t *testing.T) {
+	const removal = `"$patch":"delete"`
+	for name, tc := range map[string]struct {
+		code     int
+		lasts    time.Duration
+		reported bool
+	}{
+		"refused":             {code: 422, lasts: 90 * time.Second, reported: true},
+		"a failing webhook":   {code: 500, lasts: 5 * time.Minute, reported: true},
+		"an overloaded one":   {code: 503, lasts: 5 * time.Minute, reported: true},
+		"too many requests":   {code: 429, lasts: 5 * time.Minute, reported: true},
+		"no answer":           {lasts: 5 * time.Minute, reported: true},
+		"for a moment":        {code: 500, lasts: 30 * time.Second},
+		"another writer wins": {code: 409, lasts: 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, asks)
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			n, l := w.Node("n"), w.Lead()
+			if _, ok := l.Until(time.Minute, func() bool { return required(w, n) }); !ok {
+				t.Fatalf("the condition is not set: record %+v", w.Record(n.Name))
+			}
+			w.AnnotateLedger(ledger.AnnotationPaused, "for a while")
+			l = w.Lead()
+			writer := l.Deletions.Writer
+			l.Deletions.Writer = refusing{writer, removal, tc.code}
+			l.RunFor(tc.lasts)
+			if held := w.Record(n.Name).Held; !required(w, n) || (held == decide.GuardPaused) != (tc.code != 409) {
+				t.Errorf("the condition is there: %t, the record is held by %q", required(w, n), held)
+			}
+			said := strings.Contains(w.ConditionText(n.Name), "remediation failed: ")
+			if events := w.EventCount(n.Name, decide.EventConditionStays); said != tc.reported || events != map[bool]int{true: 1}[tc.reported] {
+				t.Errorf("reported: %d events, %s", events, w.ConditionText(n.Name))
+			}
+			l.Deletions.Writer = writer
+			l.RunFor(2 * time.Minute)
+			if required(w, n) || strings.Contains(w.ConditionText(n.Name), "remediation failed: ") {
+				t.Errorf("the condition is there: %t, %s", required(w, n), w.ConditionText(n.Name))
 			}
 		})
 	}
