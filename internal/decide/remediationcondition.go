@@ -73,6 +73,9 @@ func (d *decision) requiresRemediation() bool {
 		d.in.LocalWorker != nil || !exhaustedHere(d.in) || d.heldByProbe() {
 		return false
 	}
+	// A condition that is there stays while the next attempt runs. A deletion waits for that attempt, because it cannot be
+	// taken back. A condition can, and if it went with each attempt and came back with each failure, the timers of a
+	// repairer that escalates would begin anew each time.
 	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil && (pod.Passed() || !d.carriesCondition()) {
 		return false // it passed and waits for its release, or its attempt comes first
 	}
