@@ -320,6 +320,31 @@ func TestInFlightHoldsTheLaterAction(t *testing.T) {
 	}
 }
 
+// An outage that grows beyond maxUnhealthy takes back a condition that was let through before: a repairer that has not
+// acted yet must not act. Once the outage is over, the condition returns, and counts for no limit again.
+func TestGrowingOutageTakesTheConditionBack(t *testing.T) {
+	perZone := func(in *Input) {
+		in.Node.Zone, in.Config.NodeManagement.Remediation.MaxUnhealthyPerZone = "a", ptrTo("20%")
+		in.Config.NodeManagement.Remediation.MaxUnhealthy = ptrTo("100%")
+	}
+	for name, limit := range map[string]func(*Input){"of the cluster": maxUnhealthy(*ptrTo("20%")), "of a zone": perZone} {
+		for bad, carried := range map[int]bool{1: true, 2: true, 3: false, 10: false} {
+			in, w := failing(5, deleting, asksForRepair, carrying(required), maxDeletionsPerHour(1), limit), deletable()
+			w.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now.Add(-time.Minute)), UID: "u1", Kind: marks.KindCondition}}
+			for i := range w.fleet {
+				w.fleet[i].Zone, w.fleet[i].Unhealthy = in.Node.Zone, i < bad-1 || w.fleet[i].UID == in.Node.UID
+			}
+			if plan, _ := conditionPlan(t, in, w); (plan.Step == StepNone) != carried || (plan.Step == StepRemoveConditions) == carried {
+				t.Errorf("%s, %d of 10 are unhealthy: %q", name, bad, plan.Step)
+			}
+			in.Node.RemediationConditions, in.Node.Conditions = nil, nil
+			if plan, _ := conditionPlan(t, in, w); (plan.Step == StepSetCondition) != carried {
+				t.Errorf("%s, without it, %d of 10 are unhealthy: %q", name, bad, plan.Step)
+			}
+		}
+	}
+}
+
 // A failure under other checks counts for nothing. A node whose checks were corrected is tried again, with all retries,
 // before anything is done about it.
 func TestFailureBelongsToItsChecks(t *testing.T) {
