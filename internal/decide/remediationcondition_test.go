@@ -171,6 +171,27 @@ func TestRemediationCondition(t *testing.T) {
 	}
 }
 
+// A condition of our type and reason with another status asks nobody to act: it is set, or removed like any other.
+func TestConditionOfAnotherStatus(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Input)
+		step   Step
+	}{
+		"exhausted":      {func(*Input) {}, StepSetCondition},
+		"an old failure": {recordedAgo(11 * time.Minute), StepRemoveConditions},
+		"a guard holds":  {optOut, StepRemoveConditions},
+	} {
+		for _, status := range []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionUnknown} {
+			in := failing(5, deleting, asksForRepair, carrying(required), tc.change)
+			in.Node.RemediationConditions[0].Status, in.Node.Conditions[0].Status = status, status
+			plan, _ := conditionPlan(t, in, deletable())
+			if plan.Step != tc.step || (len(plan.RemoveConditions) > 0) != (tc.step == StepRemoveConditions) {
+				t.Errorf("%s, %s: %q, removes %v", name, status, plan.Step, plan.RemoveConditions)
+			}
+		}
+	}
+}
+
 // A guard that takes the condition back is reported: by the record and its event after a failure that leads to an action,
 // and else by an event of the removal.
 func TestTakenBackConditionIsReported(t *testing.T) {
