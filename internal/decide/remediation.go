@@ -74,6 +74,10 @@ func (d *decision) remediate(confirmed bool) {
 	} else if d.Need != NeedNothing {
 		return
 	}
+	asks := d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition
+	if asks && !d.ev.Owner.Terminating && d.recordsUnheld() {
+		return // no write follows, so recent evidence is enough
+	}
 	if !d.ev.Fresh {
 		d.Need = NeedFresh // all evidence is then loaded again from the API server
 		return
@@ -83,7 +87,7 @@ func (d *decision) remediate(confirmed bool) {
 	case d.ev.Owner.Terminating:
 		d.recordIntent(target)
 		return
-	case d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition:
+	case asks:
 		d.recordUnheld() // RemediationCondition does the rest
 		return
 	}
@@ -94,13 +98,15 @@ func (d *decision) remediate(confirmed bool) {
 			Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
 }
 
-// recordUnheld records that no guard holds the action any more, and closes the gate. It does nothing if the record and
-// the gate show that.
+// recordsUnheld reports whether the record shows that no guard holds the action, and the gate is closed.
+func (d *decision) recordsUnheld() bool {
+	r := d.in.Node.Record
+	return r.Held == "" && r.Deletion == nil && (d.in.Closed() || protected(d.in))
+}
+
+// recordUnheld records that no guard holds the action any more, and closes the gate.
 func (d *decision) recordUnheld() {
 	r := d.in.Node.Record
-	if r.Held == "" && r.Deletion == nil && (d.in.Closed() || protected(d.in)) {
-		return
-	}
 	r.Held, r.HeldMessage, r.Deletion = "", "", nil
 	d.Step, d.Change = StepRecord, marks.Change{Record: r}
 	d.closeGate()
