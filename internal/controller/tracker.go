@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -60,6 +62,13 @@ type trackedNode struct {
 	waits    []decide.WaitingLabels // what the node waits for
 	// refused are the reasons why the API server refuses requests about the node, by request.
 	refused map[string]string
+	failing map[string]failure // requests about the node that may succeed later
+}
+
+// failure is when a request failed first, and why.
+type failure struct {
+	since time.Time
+	why   string
 }
 
 // boot is a boot ID, and a time.
@@ -365,6 +374,51 @@ func (s *Tracker) Refused(in decide.Input, what, why string) {
 	case n != nil:
 		delete(n.refused, what)
 	}
+}
+
+// reportAfter is how long a request about a node fails before that is reported, if it may succeed later.
+const reportAfter = time.Minute
+
+// Fails remembers the error of a request about a node, as Refused does, once it must be reported, and returns what to
+// report. That is a refusal at once, and another error after a minute. A conflict is decided again, so it drops the
+// error, as success does.
+func (s *Tracker) Fails(in decide.Input, what string, err error) (why string) {
+	switch apierr.Of(err, apierr.Patch) {
+	case apierr.Refused:
+		why = cmp.Or(apierr.Refusal(err, apierr.Patch), err.Error())
+	case apierr.Later, apierr.Unknown:
+		why = s.lasting(in, what, err.Error())
+	default:
+		s.lasting(in, what, "")
+	}
+	s.Refused(in, what, why)
+	return why
+}
+
+// lasting returns why a request failed first, once that was long enough ago. An empty why ends it.
+func (s *Tracker) lasting(in decide.Input, what, why string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[in.Node.Name]
+	if why == "" {
+		if n != nil {
+			delete(n.failing, what)
+		}
+		return ""
+	}
+	n = s.node(in.Node.Name, types.UID(in.Node.UID))
+	first, ok := n.failing[what]
+	if !ok {
+		if n.failing == nil {
+			n.failing = map[string]failure{}
+		}
+		n.failing[what] = failure{since: s.Now(), why: why}
+		return ""
+	}
+	if s.Now().Sub(first.since) < reportAfter {
+		return ""
+	}
+	return first.why // the text of later ones may vary, and each would be a write
 }
 
 // RefusedEnd is the request of Refused that ends a worker pod.

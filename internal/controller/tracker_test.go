@@ -1,10 +1,14 @@
 package controller
 
 import (
+	"errors"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -289,6 +293,40 @@ func TestQuietKeepsAccountForEachNode(t *testing.T) {
 	at.pass(5 * time.Second)
 	if write, _ := v.Tracker.ConditionDue(in, want); !write {
 		t.Error("it lasted, and is not written")
+	}
+}
+
+// A refusal is reported at once, and another error once it has lasted for a minute, with the text of the first.
+func TestAFailureThatLastsIsReported(t *testing.T) {
+	v, _, at := view(t)
+	in, other := of("n", "u1"), of("m", "u2")
+	later := func(text string) error { return apierrors.NewInternalError(errors.New(text)) }
+	conflict := apierrors.NewConflict(corev1.Resource("nodes"), "n", errors.New("changed"))
+	for i, step := range []struct {
+		in   decide.Input
+		err  error
+		pass time.Duration // before it
+		want string        // a part of it
+	}{
+		{in: in, err: later("first")},
+		{in: in, err: later("second"), pass: 59 * time.Second},
+		{in: other, err: later("other"), pass: time.Second},
+		{in: in, err: later("third"), want: "first"},
+		{in: in, err: nil},
+		{in: in, err: later("fourth")},
+		{in: in, err: conflict, pass: 30 * time.Second},
+		{in: in, err: later("fifth"), pass: 30 * time.Second},
+		{in: in, err: io.ErrUnexpectedEOF, pass: time.Minute, want: "fifth"},
+		{in: in, err: apierrors.NewForbidden(corev1.Resource("nodes"), "n", errors.New("no")), want: "forbidden"},
+		{in: in, err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Status: "Failure"}}, want: ""},
+		{in: of("n", "u3"), err: later("another node of the name"), pass: time.Hour},
+	} {
+		at.pass(step.pass)
+		got := v.Tracker.Fails(step.in, "it failed", step.err)
+		said := v.Tracker.WithRefused(step.in, &marks.Condition{Status: corev1.ConditionFalse, Message: "m"}).Message
+		if (got == "") != (step.want == "") || !strings.Contains(got, step.want) || strings.Contains(said, "it failed: ") != (got != "") {
+			t.Errorf("%d: reported %q, condition %q", i, got, said)
+		}
 	}
 }
 

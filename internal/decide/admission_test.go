@@ -84,6 +84,7 @@ func TestBackfill(t *testing.T) {
 		"older than a shorter limit":             {"admission: {backfill: true, backfillMaxAge: 30s}", nil, Workloads{}, ""},
 		"created on a clock ahead of ours":       {backfills, []func(*corev1.Node){aged(-time.Minute)}, Workloads{}, ours},
 		"gated":                                  {backfills, []func(*corev1.Node){tainted("node-ready/unverified", corev1.TaintEffectNoSchedule)}, Workloads{}, ""},
+		"gated by a soft one beside a strict":    {backfills + "nodeManagement: {taints: [{key: a/soft, effect: PreferNoSchedule}, {key: node-ready/unverified, effect: NoSchedule}]}", []func(*corev1.Node){tainted("a/soft", corev1.TaintEffectPreferNoSchedule)}, Workloads{}, ours},
 		"gated by another profile's taint":       {backfills + gpu, []func(*corev1.Node){tainted("gpu/unverified", corev1.TaintEffectNoExecute)}, Workloads{}, ""},
 		"has a rule's taint":                     {backfills, []func(*corev1.Node){tainted("readiness.k8s.io/net", corev1.TaintEffectNoSchedule)}, Workloads{}, ours},
 		"has the key with another effect":        {backfills, []func(*corev1.Node){tainted("node-ready/unverified", corev1.TaintEffectPreferNoSchedule)}, Workloads{}, ours},

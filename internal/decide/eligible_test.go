@@ -13,6 +13,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 func every(d time.Duration) func(*Input) {
@@ -268,6 +269,14 @@ func TestPreferredTaintIsNoClosedGate(t *testing.T) {
 		w.ledger.Paused = "for a while"
 		if plan, _ := ask(t, in, w); (plan.Change.Gate == gateClose) == tc.closed {
 			t.Errorf("%s: the gate of a held node: %v", name, plan.Change.Gate)
+		}
+		for basis, counts := range map[string]bool{"open": !tc.closed, "closed": true} {
+			passed := in
+			passed.Pods = []workerpod.Observation{pod(6, ended(attempt.Passed))}
+			passed.Pods[0].Attempt.Basis.Gated = basis == "closed"
+			if plan, _ := ask(t, passed, world{}); (plan.Recorded != nil && plan.Recorded.Result.Outcome == attempt.Passed) != counts {
+				t.Errorf("%s: a pass from when the gate was %s: %+v", name, basis, plan.Recorded)
+			}
 		}
 		due(&in)
 		if plan, _ := ask(t, in, world{}); tc.closed != (plan.Scheduling == config.SchedulingDirect) {

@@ -169,9 +169,10 @@ const (
 	StepRecord Step = "record"
 	// StepDelete: write Plan.Change, which holds the intent, delete Plan.Target, then emit Plan.Events.
 	StepDelete Step = "delete"
-	// StepSetCondition: set remediation.condition, then emit Plan.Events.
+	// StepSetCondition: remove Plan.RemoveConditions, set remediation.condition whether or not that was refused, then emit
+	// Plan.Events.
 	StepSetCondition Step = "set condition"
-	// StepRemoveConditions: remove Plan.RemoveConditions.
+	// StepRemoveConditions: remove Plan.RemoveConditions, then emit Plan.Events.
 	StepRemoveConditions Step = "remove conditions"
 )
 

@@ -248,6 +248,9 @@ func (m *model) remediate(name string) bool {
 		if !decide.Entered(in, *ev.Ledger, plan.Target.Kind, m.now) {
 			m.ledger = append(m.ledger, ledger.Entry{Time: metav1.NewTime(m.now), UID: in.Node.UID, Kind: plan.Target.Kind})
 		}
+		if len(plan.RemoveConditions) > 0 && !m.patch(n, marks.RemoveConditions(n, plan.RemoveConditions), strategic) {
+			m.failed("%s: nothing to remove: %v", name, plan.RemoveConditions)
+		}
 		return m.patch(n, marks.SetCondition(n, corev1.NodeCondition{Type: want.Type, Status: want.Status, Reason: marks.ReasonVerificationFailed}), strategic)
 	case decide.StepRemoveConditions:
 		if !m.patch(n, marks.RemoveConditions(n, plan.RemoveConditions), strategic) {

@@ -74,6 +74,10 @@ func (d *decision) remediate(confirmed bool) {
 	} else if d.Need != NeedNothing {
 		return
 	}
+	asks := d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition
+	if asks && !d.ev.Owner.Terminating && d.recordsUnheld() {
+		return // no write follows, so recent evidence is enough
+	}
 	if !d.ev.Fresh {
 		d.Need = NeedFresh // all evidence is then loaded again from the API server
 		return
@@ -83,7 +87,7 @@ func (d *decision) remediate(confirmed bool) {
 	case d.ev.Owner.Terminating:
 		d.recordIntent(target)
 		return
-	case d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition:
+	case asks:
 		d.recordUnheld() // RemediationCondition does the rest
 		return
 	}
@@ -94,13 +98,15 @@ func (d *decision) remediate(confirmed bool) {
 			Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
 }
 
-// recordUnheld records that no guard holds the action any more, and closes the gate. It does nothing if the record and
-// the gate show that.
+// recordsUnheld reports whether the record shows that no guard holds the action, and the gate is closed.
+func (d *decision) recordsUnheld() bool {
+	r := d.in.Node.Record
+	return r.Held == "" && r.Deletion == nil && (d.in.Closed() || protected(d.in))
+}
+
+// recordUnheld records that no guard holds the action any more, and closes the gate.
 func (d *decision) recordUnheld() {
 	r := d.in.Node.Record
-	if r.Held == "" && r.Deletion == nil && (d.in.Closed() || protected(d.in)) {
-		return
-	}
 	r.Held, r.HeldMessage, r.Deletion = "", "", nil
 	d.Step, d.Change = StepRecord, marks.Change{Record: r}
 	d.closeGate()
@@ -172,18 +178,23 @@ func (d *decision) recordHeld(guard, message string) {
 	d.Target.Kind = d.targetKind()
 	if r.Held != guard {
 		r.Held, r.HeldMessage = guard, attempt.Text(message)
-		e := Event{Reason: EventHeld, Key: guard + "/" + eventKey(r),
-			Message: fmt.Sprintf("Remediation is held by %s: %s", guard, r.HeldMessage)}
-		if guard == GuardNeverVerifiedOnly {
-			e.Reason = EventQuarantined
-		}
-		d.Events = []Event{e}
+		d.Events = []Event{heldEvent(r, guard, message)}
 	}
 	if at, ok := d.nextAttemptTime(); ok && !d.spent.first && r.Deletion == nil {
 		r.NextAttemptTime = ptr.To(at)
 	}
 	d.Step, d.Change = StepRecord, marks.Change{Record: r}
 	d.closeGate()
+}
+
+// heldEvent is the event about a guard that holds an action.
+func heldEvent(r marks.Record, guard, message string) Event {
+	e := Event{Reason: EventHeld, Key: guard + "/" + eventKey(r),
+		Message: fmt.Sprintf("Remediation is held by %s: %s", guard, attempt.Text(message))}
+	if guard == GuardNeverVerifiedOnly {
+		e.Reason = EventQuarantined
+	}
+	return e
 }
 
 // heldBy evaluates the guards, and returns the first one that holds and its message. Both are empty if no guard holds,

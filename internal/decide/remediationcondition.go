@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -26,7 +25,7 @@ func MayChangeCondition(in Input) bool {
 }
 
 // RemediationCondition decides what to change so that the node carries the condition exactly while it should. The step
-// is StepRemoveConditions, StepSetCondition or none.
+// is StepRemoveConditions, StepSetCondition or none. A condition that is set does not wait for the removal of others.
 func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
 	d := newDecision(in, ev, now)
 	if in.Node.Deleting || !MayChangeCondition(in) || !in.Selected && len(in.Node.RemediationConditions) == 0 {
@@ -50,9 +49,10 @@ func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
 		}
 	}
 	switch {
-	case len(d.RemoveConditions) > 0:
-		d.Step = StepRemoveConditions
 	case !required || carries:
+		if len(d.RemoveConditions) > 0 {
+			d.Step = StepRemoveConditions
+		}
 	case !ev.Fresh:
 		return Plan{Need: NeedFresh}
 	default:
@@ -73,13 +73,19 @@ func (d *decision) requiresRemediation() bool {
 		d.in.LocalWorker != nil || !exhaustedHere(d.in) || d.heldByProbe() {
 		return false
 	}
+	// A condition that is there stays while the next attempt runs. A deletion waits for that attempt, because it cannot be
+	// taken back. A condition can, and if it went with each attempt and came back with each failure, the timers of a
+	// repairer that escalates would begin anew each time.
 	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil && (pod.Passed() || !d.carriesCondition()) {
 		return false // it passed and waits for its release, or its attempt comes first
 	}
 	if !d.carriesCondition() && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
 		return false // another attempt must confirm an old failure; others act already on a node that is leaving
 	}
-	guard, _ := d.heldBy()
+	guard, message := d.heldBy()
+	if guard != "" && d.carriesCondition() && !d.failureConfirmed() { // else the record and an event say so
+		d.Events = []Event{heldEvent(d.in.Node.Record, guard, message+"; the condition is removed")}
+	}
 	return guard == "" && d.Need == NeedNothing
 }
 
@@ -151,9 +157,8 @@ func Entered(in Input, l Ledger, kind string, now time.Time) bool {
 	return entered(in, l, kind, now) != nil
 }
 
-// ConditionRemovalRefused is the event about a condition that the API server does not let the controller remove.
-func ConditionRemovalRefused(types []corev1.NodeConditionType, why string) Event {
-	return Event{Reason: EventConditionStays, Key: fmt.Sprint(types), Message: fmt.Sprintf("The API server refuses to "+
-		"remove the node's conditions %v, which ask a repairer to act on it; this is tried again: %s", types,
-		cmp.Or(why, "no reason given"))}
+// ConditionStays is the event about conditions that the controller cannot remove, and why.
+func ConditionStays(types []corev1.NodeConditionType, why string) Event {
+	return Event{Reason: EventConditionStays, Key: fmt.Sprint(types), Message: fmt.Sprintf("The node's conditions %v, "+
+		"which ask a repairer to act on it, cannot be removed; this is tried again: %s", types, attempt.Text(why))}
 }

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,6 +146,11 @@ func TestRemediationCondition(t *testing.T) {
 				}
 				return
 			}
+			earlier := tc.in // a condition that must go does not wait for the one to set, nor that one for it
+			carrying("example.com/Earlier")(&earlier)
+			if plan, _ := conditionPlan(t, earlier, w); (plan.Step == StepSetCondition) != tc.sets || tc.sets && len(plan.RemoveConditions) != 1 {
+				t.Errorf("with one of an earlier type: %q, removes %v", plan.Step, plan.RemoveConditions)
+			}
 			with := tc.in
 			carrying(required, "example.com/Earlier")(&with)
 			plan, _ = conditionPlan(t, with, w)
@@ -162,6 +168,58 @@ func TestRemediationCondition(t *testing.T) {
 				t.Error("the node is deleted")
 			}
 		})
+	}
+}
+
+// A condition of our type and reason with another status asks nobody to act: it is set, or removed like any other.
+func TestConditionOfAnotherStatus(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Input)
+		step   Step
+	}{
+		"exhausted":      {func(*Input) {}, StepSetCondition},
+		"an old failure": {recordedAgo(11 * time.Minute), StepRemoveConditions},
+		"a guard holds":  {optOut, StepRemoveConditions},
+	} {
+		for _, status := range []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionUnknown} {
+			in := failing(5, deleting, asksForRepair, carrying(required), tc.change)
+			in.Node.RemediationConditions[0].Status, in.Node.Conditions[0].Status = status, status
+			plan, _ := conditionPlan(t, in, deletable())
+			if plan.Step != tc.step || (len(plan.RemoveConditions) > 0) != (tc.step == StepRemoveConditions) {
+				t.Errorf("%s, %s: %q, removes %v", name, status, plan.Step, plan.RemoveConditions)
+			}
+		}
+	}
+}
+
+// A guard that takes the condition back is reported: by the record and its event after a failure that leads to an action,
+// and else by an event of the removal.
+func TestTakenBackConditionIsReported(t *testing.T) {
+	inconclusive := func(in *Input) {
+		in.Node.Record.LastOutcome, in.Node.Record.LastReason, in.Node.Record.Probed = attempt.Inconclusive, attempt.ReasonImagePull, false
+	}
+	for name, tc := range map[string]struct {
+		change []func(*Input)
+		event  Reason // of the removal
+		held   string // in the record
+	}{
+		"after a failure":                 {change: []func(*Input){optOut}, held: GuardDoNotDelete},
+		"after an inconclusive attempt":   {change: []func(*Input){inconclusive, optOut}, event: EventHeld},
+		"after an old failure":            {change: []func(*Input){recordedAgo(time.Hour), dryRun}, event: EventHeld},
+		"of a node that worked":           {change: []func(*Input){inconclusive, verifiedOnce}, event: EventQuarantined},
+		"not by a guard":                  {change: []func(*Input){inconclusive, skipped}},
+		"a pass that waits, and no guard": {change: []func(*Input){managed, with(pod(6, ended(attempt.Passed)))}},
+	} {
+		in := failing(5, append([]func(*Input){deleting, asksForRepair, carrying(required)}, tc.change...)...)
+		plan, _ := conditionPlan(t, in, deletable())
+		if plan.Step != StepRemoveConditions || len(plan.Events) != map[bool]int{true: 1}[tc.event != (Reason{})] {
+			t.Errorf("%s: %q, events %v", name, plan.Step, plan.Events)
+		} else if len(plan.Events) > 0 && (plan.Events[0].Reason != tc.event || !strings.Contains(plan.Events[0].Message, "; the condition is removed")) {
+			t.Errorf("%s: event %+v", name, plan.Events[0])
+		}
+		if plan, _ := ask(t, in, deletable()); plan.Change.Record.Held != tc.held {
+			t.Errorf("%s: held by %q, want %q", name, plan.Change.Record.Held, tc.held)
+		}
 	}
 }
 
@@ -279,6 +337,31 @@ func TestInFlightHoldsTheLaterAction(t *testing.T) {
 		}
 		if held := newDecision(in, ev, now).inFlight(); (held != "") != tc.held {
 			t.Errorf("%s: held %q, want it held: %t", name, held, tc.held)
+		}
+	}
+}
+
+// An outage that grows beyond maxUnhealthy takes back a condition that was let through before: a repairer that has not
+// acted yet must not act. Once the outage is over, the condition returns, and counts for no limit again.
+func TestGrowingOutageTakesTheConditionBack(t *testing.T) {
+	perZone := func(in *Input) {
+		in.Node.Zone, in.Config.NodeManagement.Remediation.MaxUnhealthyPerZone = "a", ptrTo("20%")
+		in.Config.NodeManagement.Remediation.MaxUnhealthy = ptrTo("100%")
+	}
+	for name, limit := range map[string]func(*Input){"of the cluster": maxUnhealthy(*ptrTo("20%")), "of a zone": perZone} {
+		for bad, carried := range map[int]bool{1: true, 2: true, 3: false, 10: false} {
+			in, w := failing(5, deleting, asksForRepair, carrying(required), maxDeletionsPerHour(1), limit), deletable()
+			w.ledger.Entries = []ledger.Entry{{Time: metav1.NewTime(now.Add(-time.Minute)), UID: "u1", Kind: marks.KindCondition}}
+			for i := range w.fleet {
+				w.fleet[i].Zone, w.fleet[i].Unhealthy = in.Node.Zone, i < bad-1 || w.fleet[i].UID == in.Node.UID
+			}
+			if plan, _ := conditionPlan(t, in, w); (plan.Step == StepNone) != carried || (plan.Step == StepRemoveConditions) == carried {
+				t.Errorf("%s, %d of 10 are unhealthy: %q", name, bad, plan.Step)
+			}
+			in.Node.RemediationConditions, in.Node.Conditions = nil, nil
+			if plan, _ := conditionPlan(t, in, w); (plan.Step == StepSetCondition) != carried {
+				t.Errorf("%s, without it, %d of 10 are unhealthy: %q", name, bad, plan.Step)
+			}
 		}
 	}
 }

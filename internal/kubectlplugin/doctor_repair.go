@@ -36,11 +36,12 @@ var repairers = []struct {
 // examineRepair looks for settings that have no effect, conditions that stay, and repairers that do not wait for our
 // guards.
 func examineRepair(ctx context.Context, v *invocation, d *diagnosis) error {
-	if v.cluster.component == componentDaemonSet {
-		return nil // which neither suspects nor acts
+	if v.cluster.component == componentDaemonSet { // which neither suspects nor acts
+		return v.examineConditions(ctx, d, nil)
 	}
 	v.noteUnusedSettings(d)
-	return errors.Join(v.examineConditions(ctx, d), v.examineRepairers(ctx, d), v.examineEvictions(ctx, d))
+	return errors.Join(v.examineConditions(ctx, d, v.cluster.config.SuspectTypes()),
+		v.examineRepairers(ctx, d), v.examineEvictions(ctx, d))
 }
 
 // noteUnusedSettings notes settings that have no effect beside others.
@@ -57,31 +58,41 @@ func (v *invocation) noteUnusedSettings(d *diagnosis) {
 	}
 }
 
-// examineConditions finds nodes with a condition of ours that the controller should have removed. It notes conditions
-// that are to make nodes suspect and that no node carries.
-func (v *invocation) examineConditions(ctx context.Context, d *diagnosis) error {
-	missing, nodes := v.cluster.config.SuspectTypes(), 0
+// examineConditions finds nodes with a condition of ours that the controller should have removed. It notes those of the
+// conditions that are to make nodes suspect (suspects, which it changes) and that no node carries.
+func (v *invocation) examineConditions(ctx context.Context, d *diagnosis,
+	suspects map[corev1.NodeConditionType]bool) error {
+	nodes := 0
 	err := each(ctx, v.cluster.client.CoreV1().Nodes().List, "", func(n *corev1.Node) {
 		nodes++
 		for _, c := range n.Status.Conditions {
-			delete(missing, c.Type)
+			delete(suspects, c.Type)
 			if c.Reason == marks.ReasonVerificationFailed && !v.sets(c.Type) {
 				d.found(fmt.Sprintf("node %s has the condition %s of an earlier configuration: a repairer may act on it",
-					n.Name, c.Type), "wait for reconciliation.intervalSeconds, within which the controller removes it; if it "+
-					"stays, the event RemediationConditionStays on the node has the reason")
+					n.Name, c.Type), v.removal(n.Name, c.Type))
 			}
 		}
 	})
 	if err != nil || nodes == 0 {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(missing)) {
+	for _, name := range slices.Sorted(maps.Keys(suspects)) {
 		d.note(fmt.Sprintf("no node has the condition %s, which reverify.onConditions names: its detector does "+
 			"not run, or sets the condition only when it finds a problem", name),
 			"compare the type with the conditions that the detector sets: kubectl get nodes -o "+
 				"jsonpath='{.items[*].status.conditions[*].type}'")
 	}
 	return nil
+}
+
+// removal says how a condition of ours that a node should not have is removed. In DaemonSet mode no process does it.
+func (v *invocation) removal(node string, condition corev1.NodeConditionType) string {
+	if v.cluster.component == componentDaemonSet {
+		return fmt.Sprintf(`kubectl patch node %s --subresource=status -p `+
+			`'{"status":{"conditions":[{"type":"%s","$patch":"delete"}]}}'`, node, condition)
+	}
+	return "wait for reconciliation.intervalSeconds, within which the controller removes it; if it stays, the event " +
+		"RemediationConditionStays on the node has the reason"
 }
 
 // sets reports whether the action on failed nodes sets a condition of the type.

@@ -44,6 +44,8 @@ func TestDoctorOfRepair(t *testing.T) {
 		config string
 		others []runtime.Object
 		nodes  []runtime.Object
+		// The component is that of the controller if it is empty.
+		component string
 		// The parts of what is found and noted.
 		found, noted []string
 	}{
@@ -85,6 +87,9 @@ func TestDoctorOfRepair(t *testing.T) {
 		"a condition of another type": {config: strings.Replace(asking, "action: condition", "action: condition, condition: {type: a/B}", 1), nodes: carries,
 			found: []string{"node n has the condition node-ready/RemediationRequired of an earlier configuration"},
 			noted: []string{"remediation.neverVerifiedOnly is on", "no node has the condition KernelDeadlock", "sets the condition a/B=True"}},
+		"a condition in DaemonSet mode": {config: "{}", nodes: carries, component: componentDaemonSet,
+			found: []string{"node n has the condition node-ready/RemediationRequired of an earlier configuration"}},
+		"nothing in DaemonSet mode": {config: suspicion, component: componentDaemonSet, nodes: []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}},
 		"a detector that runs": {config: suspicion, nodes: []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: "KernelDeadlock", Status: "False"}}}}}},
 		"one that does not": {config: suspicion, nodes: []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}},
@@ -96,7 +101,7 @@ func TestDoctorOfRepair(t *testing.T) {
 				{GroupVersion: capi, APIResources: []metav1.APIResource{{Name: "machinehealthchecks", Kind: "MachineHealthCheck", Namespaced: true}}},
 				{GroupVersion: medik8s, APIResources: []metav1.APIResource{{Name: "nodehealthchecks", Kind: "NodeHealthCheck"}}},
 			}
-			v := &invocation{cluster: &cluster{client: client, config: configuration(t, test.config),
+			v := &invocation{cluster: &cluster{client: client, config: configuration(t, test.config), component: test.component,
 				dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 					{Group: "cluster.x-k8s.io", Version: "v1beta1", Resource: "machinehealthchecks"}:        "MachineHealthCheckList",
 					{Group: "remediation.medik8s.io", Version: "v1alpha1", Resource: "nodehealthchecks"}:    "NodeHealthCheckList",
@@ -113,6 +118,11 @@ func TestDoctorOfRepair(t *testing.T) {
 				}
 				if !ok {
 					t.Errorf("%s %+v, want %q", what, got, want)
+				}
+			}
+			for _, f := range d.Findings {
+				if strings.Contains(f.What, "of an earlier configuration") && strings.Contains(f.Fix, "kubectl patch") != (test.component != "") {
+					t.Errorf("the fix is %q", f.Fix)
 				}
 			}
 			matches("found", d.Findings, test.found)

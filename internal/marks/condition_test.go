@@ -72,3 +72,17 @@ func TestAConditionIsPatchedOnTheNodeOfTheUIDAlone(t *testing.T) {
 		t.Errorf("removed: %+v", after)
 	}
 }
+
+// Another program may set or remove a condition of the type at any time, so ours are patched on the node as it was read.
+func TestConditionsAreWrittenOnTheNodeAsItWasRead(t *testing.T) {
+	n := node()
+	n.UID, n.ResourceVersion = "u1", "7"
+	for name, patch := range map[string][]byte{
+		"set":     SetCondition(n, corev1.NodeCondition{Type: "a/B", Status: corev1.ConditionTrue}),
+		"removed": RemoveConditions(n, []corev1.NodeConditionType{"a/B"}),
+	} {
+		if !strings.Contains(string(patch), `"metadata":{"resourceVersion":"7","uid":"u1"}`) {
+			t.Errorf("%s: %s", name, patch)
+		}
+	}
+}

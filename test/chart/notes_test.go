@@ -57,6 +57,16 @@ func TestNotesCloseNoNamespace(t *testing.T) {
 	}
 }
 
+// A dry run leaves the conditions that ask a repairer to act, so the notes say how to remove them first.
+func TestNotesOfADryRun(t *testing.T) {
+	for action, want := range map[string]bool{"delete": false, "condition": true} {
+		got := notes(t, "controller: {dryRun: true, config: {nodeManagement: {remediation: {action: "+action+"}}}}")
+		if !strings.Contains(got, "controller.dryRun is set") || strings.Contains(got, "kubectl node-ready pause") != want {
+			t.Errorf("action %s: the notes are\n%s", action, got)
+		}
+	}
+}
+
 // Another project's worker exits with 0 whatever our configuration asks for.
 func TestNotesWarnOfAnotherWorker(t *testing.T) {
 	const profile = "controller: {config: {profiles: [{name: gpu, nodeSelector: {matchLabels: {a: b}}, image: {%s}}]}}"

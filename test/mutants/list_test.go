@@ -19,6 +19,10 @@ const (
 	serving     = "internal/rules/serving.go"
 	act         = "internal/controller/node/act.go"
 	deletes     = "internal/controller/deletion/reconcile.go"
+	entered     = "internal/controller/deletion/ledger.go"
+	patched     = "internal/marks/condition.go"
+	attempts    = "internal/decide/attempt.go"
+	recorded    = "internal/marks/record.go"
 	backfills   = "internal/controller/backfill/backfill.go"
 	adoption    = "internal/controller/adoption/adoption.go"
 	all         = "."
@@ -49,6 +53,13 @@ var mutants = []mutant{
 	{"a condition stays under a guard", condition, `return guard == "" && d.Need`, `return (guard == "" || d.carriesCondition()) && d.Need`, all},
 	{"another program's condition is overwritten", condition, "c.Reason != marks.ReasonVerificationFailed", "c.Reason == marks.ReasonVerificationFailed", all},
 	{"a condition is not entered in the ledger", deletes, "err := r.enter(ctx, in, plan, now, ev.Ledger.Version)", "err := error(nil)", "TestConditionIsSetOnce"},
+	{"a condition of another status is carried", condition, "return c.Type == want.Type && c.Status == want.Status", "return c.Type == want.Type", all},
+	{"a condition of another status need not be set", condition, "carries = c.Status == want.Status", "carries = true", all},
+	{"a condition is set on a node that changed", patched, `n.ResourceVersion}, c)`, `""}, c)`, all},
+	{"a condition is removed from a node that changed", patched, `n.ResourceVersion}, all...)`, `""}, all...)`, all},
+	{"a refused removal ends the look", deletes, `kinds, err)}, nil`, `kinds, err)}, err`, "TestConditionTypes"},
+	{"a refused removal is not retried", deletes, "errors.Join(stays, r.act(", "errors.Join(r.act(", "TestFailingRemoval"},
+	{"a condition is entered at each setting", entered, "if !e.Repeats(earlier, passed) {", "if e.Kind == marks.KindCondition || !e.Repeats(earlier, passed) {", "TestPause"},
 	{"a control plane counts as any node", eligible, "in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane", "in.Node.ControlPlane && in.Config.NodeManagement.IncludeControlPlane", all},
 	{"the deadline is the controller's time", deadline, "grace.After(at)", "grace.Before(at)", all},
 
@@ -67,6 +78,10 @@ var mutants = []mutant{
 	{"a busy node is tainted late", admission, `len(taints) == 0 || w.occupied() != ""`, `len(taints) == 0 || w.occupied() == ""`, all},
 	{"a late taint evicts", admission, "if t.Effect == corev1.TaintEffectNoExecute {", "if t.Effect != corev1.TaintEffectNoExecute {", all},
 	{"any node is tainted late", backfills, "if !ok {", "if ok {", "TestBackfill"},
+	{"a soft taint makes a worker critical", act, "Gated: d.in.Closed(),", "Gated: d.in.Node.Gated,", "TestWorkerOnASoftlyGatedNode"},
+	{"a pass under a soft taint does not count", attempts, "d.in.Closed() && !b.Gated", "d.in.Node.Gated && !b.Gated", all},
+	{"a soft taint keeps a strict one from a new node", admission, "case in.Closed(), f.Labelled", "case f.Gated, f.Labelled", all},
+	{"a record that nobody can read is written", recorded, "LastTransitionTime.UTC(); encodableTime(&at)", "LastTransitionTime.UTC(); true", all},
 	{"any node is adopted", adoption, "if !decide.Adoptable(in) {", "if decide.Adoptable(in) {", "TestAdoption"},
 
 	// Workers.

@@ -1,21 +1,26 @@
 package deletion_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/result"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
@@ -211,6 +216,241 @@ func TestRefusedRemovalHoldsUpNothing(t *testing.T) {
 	refuse = false
 	if _, ok := l.Until(2*time.Minute, func() bool { return !required(w, n) }); !ok {
 		t.Error("the condition stays after its removal is allowed")
+	}
+}
+
+// refusing refuses patches of a status that contain a text.
+type refusing struct {
+	client.Client
+	text string // nothing is refused where it is empty
+	code int    // of the answer; 0 for no answer
+}
+
+func (r refusing) Status() client.SubResourceWriter {
+	return refusingStatus{r.Client.Status(), r}
+}
+
+type refusingStatus struct {
+	client.SubResourceWriter
+	refusing
+}
+
+func (r refusingStatus) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	switch data, err := p.Data(o); {
+	case err != nil:
+		return err
+	case r.text == "" || !strings.Contains(string(data), r.text):
+	case r.code == 0:
+		return io.ErrUnexpectedEOF
+	default:
+		return world.Refusal(r.code, "patch Node/status")
+	}
+	return r.SubResourceWriter.Patch(ctx, o, p, opts...)
+}
+
+// After a change of the condition's type, neither the removal of the earlier one waits for the configured one to be
+// set, nor that one for the removal. And one removal that is refused holds no other one up.
+func TestConditionTypesWaitForNoneOther(t *testing.T) {
+	const earlier = "example.com/Earlier"
+	has := func(w *world.World, n *corev1.Node, of corev1.NodeConditionType) bool {
+		have, _ := w.Get(n.Name)
+		return slices.ContainsFunc(have.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == of })
+	}
+	for name, tc := range map[string]struct {
+		refuses     string
+		earlier, is bool // which are on the node meanwhile
+	}{
+		"the removal is refused": {refuses: `"$patch":"delete","type":"` + earlier, earlier: true, is: true},
+		"the setting is refused": {refuses: `"status":"True"`},
+		"both are":               {refuses: "{", earlier: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, asks)
+			w.Configure(asks, `{"nodeManagement": {"remediation": {"condition": {"type": "`+earlier+`"}}}}`)
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			n, l := w.Node("n"), w.Lead()
+			if _, ok := l.Until(time.Minute, func() bool { return has(w, n, earlier) }); !ok {
+				t.Fatalf("the condition is not set: record %+v", w.Record(n.Name))
+			}
+			w.Configure(asks)
+			lead := func(refuses string) { // one that has not read the ledger a moment ago
+				l := w.Lead()
+				l.Deletions.Writer = refusing{l.Deletions.Writer, refuses, 403}
+				l.RunFor(2 * time.Minute)
+			}
+			lead(tc.refuses)
+			if has(w, n, earlier) != tc.earlier || required(w, n) != tc.is {
+				t.Errorf("the earlier one is there: %t, the configured one: %t", has(w, n, earlier), required(w, n))
+			}
+			want := map[bool]int{true: 1}[tc.earlier]
+			if count := w.EventCount(n.Name, decide.EventConditionStays); count != want {
+				t.Errorf("%d events about a condition that stays, want %d", count, want)
+			}
+			w.AnnotateLedger(ledger.AnnotationPaused, "for a while")
+			lead(tc.refuses)
+			if has(w, n, earlier) != tc.earlier || required(w, n) {
+				t.Errorf("in a pause, the earlier one is there: %t, the configured one: %t", has(w, n, earlier), required(w, n))
+			}
+			w.AnnotateLedger(ledger.AnnotationPaused, "false")
+			lead("")
+			if has(w, n, earlier) || !required(w, n) || len(w.Ledger()) != 1 {
+				t.Errorf("once all is allowed, the earlier one is there: %t, the configured one: %t, ledger %v", has(w, n, earlier), required(w, n), w.Ledger())
+			}
+		})
+	}
+}
+
+// A removal that fails, as with a webhook whose operator is gone, holds up nothing else of the look: the record shows the
+// pause that asks for it. Once it has failed for a minute, the node's condition and an event say so, until it succeeds.
+func TestFailingRemovalIsReported(t *testing.T) {
+	const removal = `"$patch":"delete"`
+	for name, tc := range map[string]struct {
+		code     int
+		lasts    time.Duration
+		reported bool
+	}{
+		"refused":             {code: 422, lasts: 90 * time.Second, reported: true},
+		"a failing webhook":   {code: 500, lasts: 5 * time.Minute, reported: true},
+		"an overloaded one":   {code: 503, lasts: 5 * time.Minute, reported: true},
+		"too many requests":   {code: 429, lasts: 5 * time.Minute, reported: true},
+		"no answer":           {lasts: 5 * time.Minute, reported: true},
+		"for a moment":        {code: 500, lasts: 30 * time.Second},
+		"another writer wins": {code: 409, lasts: 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, asks)
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			n, l := w.Node("n"), w.Lead()
+			if _, ok := l.Until(time.Minute, func() bool { return required(w, n) }); !ok {
+				t.Fatalf("the condition is not set: record %+v", w.Record(n.Name))
+			}
+			w.AnnotateLedger(ledger.AnnotationPaused, "for a while")
+			l = w.Lead()
+			writer := l.Deletions.Writer
+			l.Deletions.Writer = refusing{writer, removal, tc.code}
+			l.RunFor(tc.lasts)
+			if held := w.Record(n.Name).Held; !required(w, n) || (held == decide.GuardPaused) != (tc.code != 409) {
+				t.Errorf("the condition is there: %t, the record is held by %q", required(w, n), held)
+			}
+			said := strings.Contains(w.ConditionText(n.Name), "remediation failed: ")
+			if events := w.EventCount(n.Name, decide.EventConditionStays); said != tc.reported || events != map[bool]int{true: 1}[tc.reported] {
+				t.Errorf("reported: %d events, %s", events, w.ConditionText(n.Name))
+			}
+			l.Deletions.Writer = writer
+			l.RunFor(2 * time.Minute)
+			if required(w, n) || strings.Contains(w.ConditionText(n.Name), "remediation failed: ") {
+				t.Errorf("the condition is there: %t, %s", required(w, n), w.ConditionText(n.Name))
+			}
+		})
+	}
+}
+
+// unserved are rules that concern every node and cannot be served.
+type unserved struct{}
+
+func (unserved) Plan(*corev1.Node) (rule.Plan, func()) {
+	return rule.Plan{Unavailable: "why"}, func() {}
+}
+func (unserved) RecordWrite(*corev1.Node, rule.Plan)          {}
+func (unserved) RecordFailure(*corev1.Node, rule.Plan, error) {}
+func (unserved) Concern(*corev1.Node) bool                    { return true }
+func (unserved) ForgetNode(string)                            {}
+
+// While a rule that concerns a node cannot be served, a new leader still derives whether the node should have the
+// condition. It opens no gate meanwhile, and records no result.
+func TestConditionGoesWhileRulesCannotBeServed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*world.World, *corev1.Node)
+		forbid string
+		stays  bool
+	}{
+		"nothing changes": {change: func(*world.World, *corev1.Node) {}, stays: true},
+		"paused":          {change: func(w *world.World, _ *corev1.Node) { w.AnnotateLedger(ledger.AnnotationPaused, "for a while") }},
+		"do-not-delete":   {change: func(w *world.World, n *corev1.Node) { w.Annotate(n.Name, marks.AnnotationDoNotDelete, "true") }},
+		"skip":            {change: func(w *world.World, n *corev1.Node) { w.Annotate(n.Name, marks.AnnotationSkip, "true") }},
+		"deletions off": {change: func(w *world.World, _ *corev1.Node) {
+			w.Configure(asks, `{"nodeManagement": {"deleteFailedNodes": false}}`)
+		}},
+		"released at its deadline": {change: func(w *world.World, _ *corev1.Node) { // if it were not for the rule
+			w.Configure(asks, `{"reconciliation": {"maxRetries": 3, "onDeadline": "release", "verificationDeadlineSeconds": 60}}`)
+		}, forbid: "patch Node/status", stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, asks)
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			n, l := w.Node("n"), w.Lead()
+			if _, ok := l.Until(time.Minute, func() bool { return required(w, n) }); !ok {
+				t.Fatalf("the condition is not set: record %+v", w.Record(n.Name))
+			}
+			tc.change(w, n)
+			l = w.Lead(func(l *world.Leader) { l.Forbid = func(write string) bool { return write == tc.forbid } })
+			l.Nodes.Rules = unserved{}
+			l.RunFor(20 * time.Minute)
+			if required(w, n) != tc.stays {
+				t.Errorf("the condition is there: %t, record %+v", required(w, n), w.Record(n.Name))
+			}
+			if _, f := w.Get(n.Name); !f.Gated {
+				t.Errorf("the gate is opened before the rule is served: %s", w.ConditionText(n.Name))
+			}
+		})
+	}
+}
+
+// A guard takes the condition back after an inconclusive attempt, which the record of a failure does not show. An event
+// says so, once.
+func TestGuardAfterAnInconclusiveAttempt(t *testing.T) {
+	t.Parallel()
+	w := world.Begin(t, asks)
+	w.Exit = func(*corev1.Pod) int {
+		if w.Record(w.NodeNames[0]).Attempts > 0 {
+			return 3
+		}
+		return 1
+	}
+	n := w.Node("n")
+	l := w.Lead()
+	if _, ok := l.Until(15*time.Minute, func() bool { return w.Record(n.Name).Inconclusive > 0 }); !ok || !required(w, n) {
+		t.Fatalf("the condition is there: %t, record %+v", required(w, n), w.Record(n.Name))
+	}
+	w.Annotate(n.Name, marks.AnnotationDoNotDelete, "true")
+	l.RunFor(time.Minute)
+	if count := w.EventCount(n.Name, decide.EventHeld); required(w, n) || count != 1 {
+		t.Errorf("the condition is there: %t, %d events about the guard", required(w, n), count)
+	}
+}
+
+// In a dry run, a condition is neither set nor removed, and the log does not say that it was.
+func TestDryRunLogsNoCondition(t *testing.T) {
+	for name, carries := range map[string]bool{"set": false, "removed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, asks)
+			w.Exit = func(*corev1.Pod) int { return 1 }
+			n := w.Node("n")
+			l := w.Lead(func(l *world.Leader) {
+				l.Forbid = func(write string) bool {
+					return !carries && write == "patch Node/status" && w.Record(n.Name).Attempts > 0
+				}
+			})
+			l.Until(time.Minute, func() bool { return carries && required(w, n) || !carries && w.Record(n.Name).Attempts > 0 })
+			if carries {
+				w.AnnotateLedger(ledger.AnnotationPaused, "for a while")
+			}
+			var lines []string
+			w.Ctx = log.IntoContext(w.Ctx, funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+			l = w.Lead(func(l *world.Leader) { l.DryRun = true })
+			l.RunFor(time.Minute)
+			if required(w, n) != carries {
+				t.Fatalf("the condition is there: %t", required(w, n))
+			}
+			said := slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "dry run: ") })
+			if all := strings.Join(lines, "\n"); !said || strings.Contains(all, `"condition set"`) || strings.Contains(all, `"conditions removed"`) {
+				t.Errorf("the log says\n%s", all)
+			}
+		})
 	}
 }
 

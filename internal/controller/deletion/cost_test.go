@@ -3,6 +3,7 @@ package deletion_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,6 +38,40 @@ func TestHeldNodeCostsNothing(t *testing.T) {
 	}
 	if considered := successor.TakeConsidered(); len(considered) > 0 || successor.WriteCount() > 0 {
 		t.Errorf("considered: %v, written: %v", considered, successor.Writes)
+	}
+}
+
+// A look at a node that carries the condition lists neither all nodes nor, within ten seconds of such a list, all
+// NodeClaims. It lists the node's own pods each time, so the condition goes within one look once an ordinary pod is there.
+func TestConditionCostsNoListOfTheFleet(t *testing.T) {
+	w := world.Begin(t, asks)
+	w.Exit = func(*corev1.Pod) int { return 1 }
+	nodes := []*corev1.Node{w.Node("a"), w.Node("b"), w.Node("c")}
+	l := w.Lead()
+	if _, ok := l.Until(time.Minute, func() bool { return required(w, nodes[0]) && required(w, nodes[1]) && required(w, nodes[2]) }); !ok {
+		t.Fatal("the conditions are not set")
+	}
+	l.RunFor(time.Minute)
+	look := func() (latest, inMemory []string) {
+		l.LiveLists()
+		l.Reads = nil
+		for _, n := range nodes {
+			if err := l.ReconcileDeletion(n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return l.LiveLists()
+	}
+	for range 3 {
+		w.Clock.Advance(time.Minute)
+		latest, inMemory := look()
+		if len(latest) > 0 || !slices.Equal(inMemory, []string{"PodList", "PodList", "PodList"}) || len(l.Reads) > 0 {
+			t.Errorf("a look at three nodes reads nodes %v, lists %v and, from memory, %v", l.Reads, latest, inMemory)
+		}
+	}
+	w.OrdinaryPod(nodes[1])
+	if look(); !required(w, nodes[0]) || required(w, nodes[1]) || !required(w, nodes[2]) {
+		t.Errorf("after an ordinary pod came to the second: %t %t %t", required(w, nodes[0]), required(w, nodes[1]), required(w, nodes[2]))
 	}
 }
 

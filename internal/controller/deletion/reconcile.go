@@ -111,9 +111,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	awaits := false
 	if err == nil {
 		awaits, err = r.consider(log.IntoContext(ctx, log.FromContext(ctx).WithValues("node", req.Name)), n, in)
+		r.report(n, in, err)
 	}
-	// The node's condition says so.
-	r.View.Tracker.Refused(in, "remediation failed", apierr.Refusal(err, apierr.Patch))
 	later := controller.RetryLater{}
 	switch {
 	case errors.As(err, &later):
@@ -129,6 +128,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	}
 	return ctrl.Result{}, nil
 }
+
+// report has the node's condition say why no action is taken, and an event that a condition stays.
+func (r *Reconciler) report(n *corev1.Node, in decide.Input, err error) {
+	why, stays := r.View.Tracker.Fails(in, "remediation failed", err), staysError{}
+	if why != "" && errors.As(err, &stays) {
+		r.Events.Emit(n, r.View.Tracker.Now(), decide.ConditionStays(stays.types, why))
+	}
+}
+
+// staysError is the error of a removal of conditions.
+type staysError struct {
+	types []corev1.NodeConditionType
+	error
+}
+
+func (e staysError) Unwrap() error { return e.error }
 
 // untilNextRound is the time until the next multiple of the interval. All held nodes are looked at together, because
 // one wake-up and one count of the fleet then serve all of them.
@@ -191,28 +206,30 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 		decide.NeedProbes:        leave,
 		decide.NeedFleet:         leave,
 	}
-	var refused error
+	var stays error
 	if decide.MayChangeCondition(in) {
 		plan, err := decide.ResolveWith(decide.RemediationCondition, &in, &ev, r.View.Tracker.Now, loaders)
-		switch {
-		case err != nil:
+		if err == nil && len(plan.RemoveConditions) > 0 {
+			stays, err = r.removeConditions(ctx, n, plan.RemoveConditions)
+		}
+		if err != nil {
 			return false, err
-		case plan.Step == decide.StepSetCondition:
-			return true, r.setCondition(ctx, n, in, ev, plan)
-		case plan.Step == decide.StepRemoveConditions:
-			if refused, err = r.removeConditions(ctx, n, plan); err != nil {
-				return false, err
-			}
+		}
+		if plan.Step == decide.StepRemoveConditions && stays == nil && !r.View.Tracker.DryRun {
+			r.emit(n, plan)
+		}
+		if plan.Step == decide.StepSetCondition {
+			return true, errors.Join(stays, r.setCondition(ctx, n, in, ev, plan))
 		}
 	}
 	plan, err := decide.Resolve(&in, &ev, r.View.Tracker.Now, loaders)
 	if err != nil || plan.Need != decide.NeedNothing {
-		return len(in.Node.RemediationConditions) > 0, errors.Join(refused, err)
+		return len(in.Node.RemediationConditions) > 0, errors.Join(stays, err)
 	}
 	log.FromContext(ctx).V(1).Info("decided", "step", plan.Step, "held", plan.Change.Record.Held,
 		"wait", plan.RequeueAfter)
 	awaits = ev.Ledger != nil || ev.Owner != nil || len(in.Node.RemediationConditions) > 0
-	return awaits, errors.Join(refused, r.act(ctx, n, in, ev, plan))
+	return awaits, errors.Join(stays, r.act(ctx, n, in, ev, plan))
 }
 
 // setCondition adds the action to the ledger, which then has the time of the condition, and sets the condition on the
@@ -232,30 +249,55 @@ func (r *Reconciler) setCondition(ctx context.Context, n *corev1.Node, in decide
 		}
 		return fmt.Errorf("set condition %s: %w", want.Type, err)
 	}
+	if r.View.Tracker.DryRun {
+		log.FromContext(ctx).Info("dry run: condition not set", "type", want.Type, "cause", plan.Cause)
+		return nil
+	}
 	log.FromContext(ctx).Info("condition set", "type", want.Type, "cause", plan.Cause)
 	r.Counters.Remediation(marks.KindCondition, metrics.RemediationStarted)
-	for _, e := range plan.Events {
-		r.Events.Emit(n, now, e)
-	}
+	r.emit(n, plan)
 	return nil
 }
 
-// removeConditions removes conditions that the node should not have. refused is the error of a removal that the API
-// server does not allow, which holds nothing else up and is tried again with a backoff.
-func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, plan decide.Plan) (refused, err error) {
-	err = r.patchStatus(ctx, n, marks.RemoveConditions(n, plan.RemoveConditions))
-	switch apierr.Of(err, apierr.Patch) {
-	case apierr.None:
-		log.FromContext(ctx).Info("conditions removed", "types", plan.RemoveConditions)
-	case apierr.Gone:
-		return nil, nil
-	case apierr.Refused:
-		r.Counters.Remediation(marks.KindCondition, metrics.RemediationError)
-		why := apierr.Refusal(err, apierr.Patch)
-		r.Events.Emit(n, r.View.Tracker.Now(), decide.ConditionRemovalRefused(plan.RemoveConditions, why))
-		return fmt.Errorf("remove conditions %v: %w", plan.RemoveConditions, err), nil
+func (r *Reconciler) emit(n *corev1.Node, plan decide.Plan) {
+	for _, e := range plan.Events {
+		r.Events.Emit(n, r.View.Tracker.Now(), e)
 	}
-	return nil, err
+}
+
+// removeConditions removes conditions that the node should not have. A removal that fails is tried again with a backoff,
+// and holds nothing else up, no other removal either: stays is its error. err is one after which all is decided again.
+func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, kinds []corev1.NodeConditionType) (
+	stays, err error) {
+	err = r.patchStatus(ctx, n, marks.RemoveConditions(n, kinds))
+	switch class := apierr.Of(err, apierr.Patch); {
+	case class == apierr.Gone:
+		return nil, nil
+	case class == apierr.Conflict:
+		return nil, err
+	case class == apierr.Refused && len(kinds) > 1:
+		return r.removeEach(ctx, n, kinds)
+	case class != apierr.None:
+		r.Counters.Remediation(marks.KindCondition, metrics.RemediationError)
+		return staysError{kinds, fmt.Errorf("remove conditions %v: %w", kinds, err)}, nil
+	case r.View.Tracker.DryRun:
+		log.FromContext(ctx).Info("dry run: conditions not removed", "types", kinds)
+	default:
+		log.FromContext(ctx).Info("conditions removed", "types", kinds)
+	}
+	return nil, nil
+}
+
+// removeEach is removeConditions with a patch for each, because the API server may refuse only some.
+func (r *Reconciler) removeEach(ctx context.Context, n *corev1.Node, kinds []corev1.NodeConditionType) (
+	stays, err error) {
+	for _, kind := range kinds {
+		one, err := r.removeConditions(ctx, n, []corev1.NodeConditionType{kind})
+		if stays = errors.Join(stays, one); err != nil {
+			return stays, err
+		}
+	}
+	return stays, nil
 }
 
 // patchStatus patches the status of a node, and keeps the version that the patch made for the writes that follow.
@@ -318,7 +360,8 @@ func unexplained(err error) error {
 // act records the decision, and carries out a deletion.
 func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, ev decide.Evidence,
 	plan decide.Plan) error {
-	if plan.Recorded != nil || plan.Step != decide.StepRecord && plan.Step != decide.StepDelete {
+	if plan.Recorded != nil || plan.Step != decide.StepRecord && plan.Step != decide.StepDelete ||
+		plan.Change.Gate == marks.GateOpen { // a release, which may have to wait for rules
 		return nil // what is next is not a remediation
 	}
 	patch := plan.Change.Patch(n, r.View.Config.Vocabulary())
@@ -340,9 +383,7 @@ func (r *Reconciler) act(ctx context.Context, n *corev1.Node, in decide.Input, e
 			return err
 		}
 	}
-	for _, e := range plan.Events {
-		r.Events.Emit(n, r.View.Tracker.Now(), e)
-	}
+	r.emit(n, plan)
 	if r.View.Tracker.DryRun {
 		r.View.Tracker.FinishDryRun(in) // the node does not show what was decided, so it would be decided again at every look
 	}

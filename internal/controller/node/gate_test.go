@@ -82,3 +82,25 @@ func TestUntaintedByHandWhileItsWorkerRuns(t *testing.T) {
 		t.Errorf("gated %t, record %+v, %d pods", f.Gated, f.Record, len(w.Pods(n.Name)))
 	}
 }
+
+// A node with only the softer one of its taints runs workloads, which a worker must not displace: it has no priority class,
+// and is not bound past the scheduler.
+func TestWorkerOnASoftlyGatedNode(t *testing.T) {
+	soft := corev1.Taint{Key: "a/soft", Effect: corev1.TaintEffectPreferNoSchedule}
+	for name, tc := range map[string]struct {
+		taints   []corev1.Taint
+		critical bool
+	}{
+		"the soft one": {[]corev1.Taint{soft}, false},
+		"both":         {[]corev1.Taint{soft, world.Gating}, true},
+	} {
+		w := world.Begin(t, `{"nodeManagement": {"taints": [{"key": "a/soft", "effect": "PreferNoSchedule"}, {"key": "node-ready/unverified", "value": "true", "effect": "NoSchedule"}]}}`)
+		w.Exit = func(*corev1.Pod) int { return world.Stays }
+		n := w.Node("n", func(n *corev1.Node) { n.Spec.Taints = tc.taints })
+		w.Lead().Steps(2)
+		pods := w.Pods(n.Name)
+		if len(pods) != 1 || (pods[0].Spec.PriorityClassName != "") != tc.critical {
+			t.Errorf("%s: %d pods: %+v", name, len(pods), pods)
+		}
+	}
+}

@@ -245,13 +245,16 @@ func (d decision) log(ctx context.Context) {
 // decide returns the decision about the next step.
 func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, ev decide.Evidence) (decision, error) {
 	d := decision{ev: ev, ruled: func() {}}
-	switch err := r.gather(ctx, &d, n, ev.Fresh); {
-	case errors.Is(err, decide.ErrStop):
-		return d, nil
-	case err != nil:
+	err := r.gather(ctx, &d, n, ev.Fresh)
+	stops := errors.Is(err, decide.ErrStop)
+	if err != nil && !stops {
 		return d, err
-	case len(d.in.Node.RemediationConditions) > 0:
-		r.Deletions.Consider(n.Name) // whether the node should have them
+	}
+	if len(d.in.Node.RemediationConditions) > 0 {
+		r.Deletions.Consider(n.Name) // whether the node should have them, also while its rules cannot be served
+	}
+	if stops {
+		return d, nil
 	}
 	if look, quiet := decide.Quiet(d.in, r.View.Tracker.Now()); quiet && len(d.in.Pods) == 0 && !d.rules.Concerns() {
 		d.plan.RequeueAfter, d.quiet = look, true

@@ -271,8 +271,8 @@ func (r *Reconciler) nodeChanges() predicate.Predicate {
 	}}
 }
 
-// conditionsChanged compares types and statuses, in both directions, and of those that make a node suspect the
-// transition too. Our own condition does not count: we wrote it.
+// conditionsChanged compares types, statuses, and whether the reason asks a repairer to act, in both directions. Of
+// those that make a node suspect it compares the transition too. Our own condition does not count: we wrote it.
 func conditionsChanged(old, now *corev1.Node, suspects map[corev1.NodeConditionType]bool) bool {
 	return !statusesWithin(old, now, suspects) || !statusesWithin(now, old, suspects)
 }
@@ -282,6 +282,7 @@ func statusesWithin(a, b *corev1.Node, suspects map[corev1.NodeConditionType]boo
 	for _, c := range a.Status.Conditions {
 		if c.Type != marks.ConditionType && !slices.ContainsFunc(b.Status.Conditions, func(o corev1.NodeCondition) bool {
 			return o.Type == c.Type && o.Status == c.Status &&
+				(o.Reason == marks.ReasonVerificationFailed) == (c.Reason == marks.ReasonVerificationFailed) &&
 				(!suspects[c.Type] || o.LastTransitionTime.Equal(&c.LastTransitionTime))
 		}) {
 			return false

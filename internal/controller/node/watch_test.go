@@ -48,6 +48,28 @@ func TestAllocatableWakesItsNode(t *testing.T) {
 	}
 }
 
+// A condition that becomes ours, or is ours no longer, enqueues its node, also where only its reason changes.
+func TestReasonWakesItsNode(t *testing.T) {
+	with := func(kind corev1.NodeConditionType, reason string) *corev1.Node {
+		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: reason}}}}
+	}
+	r := Reconciler{View: &controller.View{Config: &config.Config{}}}
+	for name, test := range map[string]struct {
+		old, now *corev1.Node
+		want     bool
+	}{
+		"becomes ours":       {with("a/B", "Theirs"), with("a/B", marks.ReasonVerificationFailed), true},
+		"is ours no longer":  {with("a/B", marks.ReasonVerificationFailed), with("a/B", "Theirs"), true},
+		"stays ours":         {with("a/B", marks.ReasonVerificationFailed), with("a/B", marks.ReasonVerificationFailed), false},
+		"another program's":  {with("a/B", "Theirs"), with("a/B", "StillTheirs"), false},
+		"our verification's": {with(marks.ConditionType, marks.ReasonVerifying), with(marks.ConditionType, marks.ReasonChecksPassed), false},
+	} {
+		if got := r.nodeChanges().Update(event.UpdateEvent{ObjectOld: test.old, ObjectNew: test.now}); got != test.want {
+			t.Errorf("%s: woken %v", name, got)
+		}
+	}
+}
+
 // In an outage nodes that come must not queue behind those that fail, whatever enqueues those.
 func TestNodesThatFailGoLast(t *testing.T) {
 	gated := marks.Facts{Gated: true}
