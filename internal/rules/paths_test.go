@@ -74,6 +74,7 @@ func rulePaths() map[string]world.Path {
 		"rule is deleted": {
 			Begin:  func(w *world.World) *corev1.Node { w.Rule(); return w.Node("n", world.Untainted) },
 			Then:   []func(*world.World, string){deletesRule},
+			Most:   world.Requests{Lists: 1},
 			Want:   with(untouched, "r gone", 1, 1),
 			Events: map[decide.Reason]int{rule.EventTaintAdded: 1, rule.EventTaintRemoved: 1}},
 

@@ -36,6 +36,7 @@ func nodePaths() map[string]world.Path {
 				TakenBack: &marks.TakenBack{Passes: []time.Time{at.Add(-2 * time.Minute), at.Add(-time.Minute)}}})
 			return n
 		},
+			Most:   world.Requests{Reads: 1},
 			Want:   again(world.Passed, func(r *world.Result) { r.Sequence = 2 }),
 			Events: map[decide.Reason]int{decide.EventMarksTakenBack: 1, decide.EventPassed: 1},
 			Check: func(w *world.World, n *corev1.Node) {
@@ -50,6 +51,7 @@ func nodePaths() map[string]world.Path {
 				return w.Node("n")
 			},
 			Writes: []string{"patch Node/status", "patch Node", "patch Node/status"},
+			Most:   world.Requests{Reads: 1},
 			Want:   world.Result{Record: "  held= verified=false", Condition: "False DeadlineExceeded"},
 			Events: map[decide.Reason]int{decide.EventReleasedUnverified: 1, decide.EventPassed: 0},
 			Check: func(w *world.World, n *corev1.Node) {
@@ -70,6 +72,7 @@ func nodePaths() map[string]world.Path {
 				return w.Node("n")
 			},
 			Events: map[decide.Reason]int{decide.EventReleasedUnverified: 1, decide.EventPassed: 1},
+			Most:   world.Requests{Reads: 1},
 			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Inconclusive = 2, 1 })},
 
 		"attribute, probe passes": {Settings: `{"nodeManagement": {` + world.Deletes + `}}`, Begin: func(w *world.World) *corev1.Node {
