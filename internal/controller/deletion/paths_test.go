@@ -76,7 +76,7 @@ func deletionPaths() map[string]world.Path {
 				return n
 			},
 			Writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete NodeClaim", "patch Node/status"},
-			Most:   world.Requests{Reads: 2, Lists: 7},
+			Most:   world.Requests{Reads: 3, Lists: 7},
 			Want: world.Result{Gated: true, Record: "failed ChecksFailed held= verified=false", Sequence: 1, Attempts: 1, Condition: "False RetriesExhausted",
 				Deletion: "NodeClaim/claim", Ledger: 1, Deleted: 1},
 			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted("NodeClaim"): 1, decide.EventRemediationStarted: 1}},
@@ -87,7 +87,7 @@ func deletionPaths() map[string]world.Path {
 				return w.Node("n")
 			},
 			Writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete Node"},
-			Most:   world.Requests{Reads: 1, Lists: 5},
+			Most:   world.Requests{Reads: 2, Lists: 5},
 			Want:   world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
 			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted(owner.Node): 1, decide.EventRemediationStarted: 1}},
 
@@ -115,6 +115,7 @@ func deletionPaths() map[string]world.Path {
 				w.Unmet = func(node string) bool { return node == n.Name && w.Record(node).Held == "" }
 				return n
 			},
+			Most:   world.Requests{Reads: 2},
 			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Inconclusive = 2, 1 }),
 			Events: map[decide.Reason]int{decide.EventPassed: 1, decide.EventExhausted: 0}},
 	}
