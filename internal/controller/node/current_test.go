@@ -56,7 +56,7 @@ func TestNoAttemptStartsTwice(t *testing.T) {
 		"the node is gone":          {gone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := world.OnServer(t, `{"reconciliation": {"initialBackoffSeconds": 60, "maxBackoffSeconds": 60}}`)
+			w := world.Begin(t, `{"reconciliation": {"initialBackoffSeconds": 60, "maxBackoffSeconds": 60}}`)
 			w.Exit = func(*corev1.Pod) int { return 1 }
 			l := w.Lead(func(l *world.Leader) { l.Fault = test.fault })
 			n := w.Node("n")

@@ -66,8 +66,6 @@ type Reconciler struct {
 	Nodes client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Versions knows which cached nodes are current. Nodes must write through its Writer.
-	Versions *controller.Versions
 	// Pods are the effects on worker pods.
 	Pods          controller.Pods
 	Slots         *controller.Slots
@@ -151,7 +149,6 @@ func (r *Reconciler) gone(ctx context.Context, name string) {
 	r.Prerequisites.Forget(name)
 	r.Slots.Forget(name)
 	r.Fleet.Gone(name)
-	r.Versions.Gone(name)
 	r.View.Tracker.NodeGone(name)
 	if r.Rules != nil {
 		r.Rules.ForgetNode(name)
@@ -331,7 +328,6 @@ func (r *Reconciler) read(ctx context.Context, name string) (*corev1.Node, error
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
 		return nil, err
 	}
-	r.Versions.Read(n)
 	return n, nil
 }
 
