@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
@@ -92,25 +93,42 @@ func TestNoAttemptStartsTwice(t *testing.T) {
 // After somebody removed a record, attempts count from 1 again. A cache that still has the record takes the result of
 // the new attempt 1 for one that is recorded. Its worker ends only once the API server's node has that result.
 func TestNoWorkerEndsByAnEarlierRecord(t *testing.T) {
-	w := world.Begin(t, "")
-	n := w.Verified("n")
-	verified, _ := w.Get(n.Name)
-	afresh := verified.DeepCopy()
-	afresh.Annotations, afresh.Spec.Taints = nil, []corev1.Taint{world.Gating}
-	delete(afresh.Labels, "node-ready/verified")
-	w.Must(w.API.Update(w.Ctx, afresh))
-	l := w.Lead()
-	l.Steps(1)
-	if pods := w.Pods(n.Name); len(pods) != 1 || pods[0].Status.Phase != corev1.PodSucceeded {
-		t.Fatalf("%d workers", len(pods))
-	}
-	l.StaleNodes[n.Name] = verified
-	l.Deliver()
-	_, err := l.Nodes.Reconcile(w.Ctx, world.Request(n.Name))
-	w.Must(err)
-	delete(l.StaleNodes, n.Name)
-	l.Drive() // the referee sees to what is deleted
-	if r := w.Record(n.Name); r.Sequence != 1 || r.LastOutcome != attempt.Passed || len(w.Pods(n.Name)) > 0 {
-		t.Errorf("record %+v, %d workers", r, len(w.Pods(n.Name)))
+	for name, test := range map[string]struct {
+		settings string
+		record   string // that is left
+		exit     int
+	}{
+		"removed":                    {},
+		"unreadable":                 {record: "{"},
+		"removed, the worker failed": {settings: `{"worker": {"keepFailedSeconds": 0}, "reconciliation": {"maxRetries": 1}}`, exit: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := world.Begin(t, test.settings)
+			w.Exit = func(*corev1.Pod) int { return test.exit }
+			n := w.Verified("n")
+			verified, _ := w.Get(n.Name)
+			afresh := verified.DeepCopy()
+			afresh.Spec.Taints = []corev1.Taint{world.Gating}
+			delete(afresh.Labels, "node-ready/verified")
+			delete(afresh.Annotations, marks.AnnotationRecord)
+			if test.record != "" {
+				afresh.Annotations[marks.AnnotationRecord] = test.record
+			}
+			w.Must(w.API.Update(w.Ctx, afresh))
+			l := w.Lead()
+			l.Steps(1)
+			if pods := w.Pods(n.Name); len(pods) != 1 || pods[0].Status.Phase == corev1.PodPending {
+				t.Fatalf("%d workers", len(pods))
+			}
+			l.StaleNodes[n.Name] = verified
+			l.Deliver()
+			_, err := l.Nodes.Reconcile(w.Ctx, world.Request(n.Name))
+			w.Must(err)
+			delete(l.StaleNodes, n.Name)
+			l.Drive() // the referee sees to what is deleted
+			if r := w.Record(n.Name); r.Sequence != 1 || (r.LastOutcome == attempt.Passed) != (test.exit == 0) || len(w.Pods(n.Name)) > 0 {
+				t.Errorf("record %+v, %d workers", r, len(w.Pods(n.Name)))
+			}
+		})
 	}
 }
