@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
@@ -256,4 +257,16 @@ func (r *reservations) settle(nodeUID, synced string, listed map[types.UID]bool)
 		}
 	}
 	return gone, err
+}
+
+// holds reports whether a store that is complete up to the version synced contains the write with the version.
+func holds(synced, version string) bool {
+	order, err := resourceversion.CompareResourceVersion(synced, version)
+	return err == nil && order >= 0
+}
+
+// newer reports whether version a is newer than b. It is false if they cannot be compared.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order > 0
 }

@@ -55,6 +55,13 @@ type Emitter interface {
 	Emit(n *corev1.Node, at time.Time, e decide.Event)
 }
 
+// Store is the store of an informer (client-go's cache.Store), which knows the resource version up to which it is
+// complete. Unlike the events of a watch, that version also covers a relist. Read it before the cache, because a later
+// read of the cache then shows at least this version.
+type Store interface {
+	LastStoreSyncResourceVersion() string
+}
+
 // View reads nodes, and our pods on them, from the caches.
 type View struct {
 	Config *config.Config

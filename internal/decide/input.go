@@ -112,8 +112,6 @@ const (
 type Evidence struct {
 	// Fresh: the Input's node, and its pods without a result, were just read from the API server and not from a cache.
 	Fresh bool
-	// Current: the cached node is proved to hold every record that was written for it.
-	Current bool
 	// Unmet are the node's unmet prerequisites.
 	Unmet *[]Unmet
 	// Slot: one of maxConcurrentVerifications is reserved for the node.

@@ -283,7 +283,7 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 			return false, false
 		}
 	}
-	ev := decide.Evidence{Fresh: fresh, Current: m.nodes[n.Name] != nil && n.ResourceVersion == m.nodes[n.Name].ResourceVersion}
+	ev := decide.Evidence{Fresh: fresh}
 	asked, now, loaders := 0, func() time.Time { return m.now }, decide.Loaders{}
 	for _, need := range []decide.Need{decide.NeedPrerequisites, decide.NeedSlot, decide.NeedProbes, decide.NeedFleet,
 		decide.NeedFresh, decide.NeedWarning, decide.NeedLedger, decide.NeedCounts, decide.NeedOccupants,

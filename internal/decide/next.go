@@ -43,7 +43,7 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	default:
 		d.Delete = append(d.Delete, *current)
 	}
-	if !ev.Fresh && (hasUnrecorded(in.Node.Record, d.Delete, ev.Current) || len(d.ForceDelete) > 0) {
+	if !ev.Fresh && (hasUnrecorded(in.Node.Record, d.Delete) || len(d.ForceDelete) > 0) {
 		// A stale cache may lack the last record, the removal of the record, or the start of the pod. Then the controller
 		// would end a worker whose result is not recorded, or delete a running one without grace.
 		return Plan{Need: NeedFresh}
@@ -202,7 +202,7 @@ func (d *decision) startAttempt() {
 	if !d.slotFree() {
 		return
 	}
-	if !d.ev.Fresh && !d.ev.Current {
+	if !d.ev.Fresh {
 		d.Need = NeedFresh // a stale cache may lack the last record, and its attempt would start again
 		return
 	}

@@ -381,15 +381,6 @@ func TestWaitingForSlotNamesItsHolders(t *testing.T) {
 	}
 }
 
-// A cached node that is proved to be current is not read from the API server.
-func TestAStartOnACurrentNodeCostsNoRead(t *testing.T) {
-	room := true
-	plan := Next(given(), Evidence{Current: true, Unmet: &[]Unmet{}, Slot: &room}, now)
-	if plan.Step != StepStart || plan.Need != NeedNothing {
-		t.Errorf("%+v", plan)
-	}
-}
-
 // A cache that missed the last record must not start an attempt that is recorded already.
 func TestAStartIsDecidedOnAFreshNode(t *testing.T) {
 	recorded := failing(1)
@@ -406,6 +397,7 @@ func TestDeletingAnUnrecordedPodNeedsAFreshNode(t *testing.T) {
 		"a number that is not the next one":    failing(1, with(pod(3, ended(attempt.Failed)))),
 		"marked as recorded, number unknown":   failing(1, with(pod(2, ended(attempt.Failed), markedKept))),
 		"its record may have been removed":     failing(3, with(pod(2, ended(attempt.Failed)))),
+		"of a node that has passed":            verified(with(pod(1, ended(attempt.Passed)))),
 	} {
 		plan := Next(in, Evidence{}, now)
 		if plan.Need != NeedFresh || plan.Step != StepNone || len(plan.Delete) > 0 {
@@ -420,12 +412,8 @@ func TestDeletingAnUnrecordedPodNeedsAFreshNode(t *testing.T) {
 	if plan, _ := ask(t, verified(with(pod(2))), world{fresh: &live}); len(plan.Delete) > 0 {
 		t.Errorf("deletes %v", names(plan.Delete))
 	}
-	for name, in := range map[string]Input{
-		"a recorded one on a current node": failing(3, with(pod(2, ended(attempt.Failed)))),
-		"one that is marked as recorded":   failing(3, with(pod(2, ended(attempt.Failed), markedKept))),
-	} {
-		if plan := Next(in, Evidence{Current: name == "a recorded one on a current node"}, now); len(plan.Delete) != 1 {
-			t.Errorf("%s costs no read: %+v", name, plan)
-		}
+	marked := failing(3, with(pod(2, ended(attempt.Failed), markedKept)))
+	if plan := Next(marked, Evidence{}, now); plan.Need != NeedNothing || len(plan.Delete) != 1 {
+		t.Errorf("one that is marked as recorded costs a read: %+v", plan)
 	}
 }

@@ -76,13 +76,12 @@ func (d *decision) deleteAfter(pod workerpod.Observation, end time.Time) {
 	d.Delete = append(d.Delete, pod)
 }
 
-// hasUnrecorded reports whether a pod's result may be missing from the record. A lower number does not prove that the
-// result is recorded. If the pod has no result yet, somebody may have removed the record. Nor does it prove anything if
-// the record is not known to be current.
-func hasUnrecorded(r marks.Record, pods []workerpod.Observation, current bool) bool {
+// hasUnrecorded reports whether a pod's result may be missing from the record of a cached node. A lower number does not
+// prove that the result is recorded: somebody may have removed the record since, and attempts count from 1 again. Only
+// the mark on the pod itself proves it.
+func hasUnrecorded(r marks.Record, pods []workerpod.Observation) bool {
 	return slices.ContainsFunc(pods, func(p workerpod.Observation) bool {
-		return p.Purpose == workerpod.PurposeVerify &&
-			(p.Attempt.Number > r.Sequence || !p.Recorded && (p.Attempt.Result == nil || !current))
+		return p.Purpose == workerpod.PurposeVerify && (p.Attempt.Number > r.Sequence || !p.Recorded)
 	})
 }
 

@@ -95,7 +95,7 @@ func planRules(now time.Time) []planRule {
 			return p.Change.Label == nil || !*p.Change.Label || p.Recorded.Result.Outcome == attempt.Passed
 		}},
 		{"no worker starts beside another, on a lost node or one that is leaving, or where none is wanted", func(in Input, ev Evidence, p Plan) bool {
-			return p.Step != StepStart || !in.Profile.Unchecked() && !in.Node.Lost && in.Node.Leaving == "" && Eligible(in) && NeedsVerification(in, now) && (ev.Fresh || ev.Current) && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
+			return p.Step != StepStart || !in.Profile.Unchecked() && !in.Node.Lost && in.Node.Leaving == "" && Eligible(in) && NeedsVerification(in, now) && ev.Fresh && *ev.Slot && p.Number == in.Node.Record.Sequence+1 &&
 				!slices.ContainsFunc(in.Pods, func(o workerpod.Observation) bool { return o.Purpose == workerpod.PurposeVerify && o.Occupies })
 		}},
 		{"a probe has a slot, and is not on the node itself", func(in Input, ev Evidence, p Plan) bool {
@@ -144,7 +144,7 @@ func planRules(now time.Time) []planRule {
 			return p.Step != StepRecord && p.Step != StepDelete || p.Change.KeepRecord || readable(in, p.Change.Record)
 		}},
 		{"a pod of no recorded attempt is deleted on a fresh node only", func(in Input, ev Evidence, p Plan) bool {
-			return ev.Fresh || !hasUnrecorded(in.Node.Record, p.Delete, ev.Current)
+			return ev.Fresh || !hasUnrecorded(in.Node.Record, p.Delete)
 		}},
 		{"a pod on its way out is not deleted again", func(_ Input, _ Evidence, p Plan) bool {
 			return !slices.ContainsFunc(p.Delete, func(o workerpod.Observation) bool { return o.Terminating })

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -23,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -158,14 +156,6 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 	if err != nil {
 		return nil, nil, err
 	}
-	versions := controller.NewVersions(time.Now, cached)
-	if err := cached.OnEvent(versions.Observe); err != nil {
-		return nil, nil, err
-	}
-	marked = versions.Writer(marked)
-	if err := mgr.Add(begin(versions, mgr.GetAPIReader(), rc)); err != nil {
-		return nil, nil, err
-	}
 	counters := metrics.NewCounters(checkTypes(cfg), cfg.SuspectTypes())
 	events, err := newEvents(mgr, marked, counters)
 	if err != nil {
@@ -192,7 +182,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node, true)
 	}
 	nodes := &node.Reconciler{
-		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Versions: versions, Fleet: fleet,
+		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Fleet: fleet,
 		Counters: counters, Events: events,
 		Pods:  pods,
 		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
@@ -261,18 +251,6 @@ func setInstalled(ctx context.Context, view *controller.View, cfg *config.Config
 			view.SetInstalled(lease.CreationTimestamp.Time)
 		}
 		return true, nil
-	})
-}
-
-// begin starts the versions once this process leads.
-func begin(v *controller.Versions, live client.Reader, rc *rest.Config) manager.Runnable {
-	return manager.RunnableFunc(func(ctx context.Context) error {
-		server, err := discovery.NewDiscoveryClientForConfig(rc)
-		if err != nil {
-			return err
-		}
-		_ = v.Begin(ctx, live, server) // it fails with ctx alone
-		return nil
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // Nodes is the informer of Nodes: handlers get Nodes. A status that changes nothing that the cache keeps is passed to
-// no handler but those of OnEvent. A handler must not keep a Node of the initial list: each fills the same object. Tens
-// of thousands of new ones would keep the garbage collector busy while a new leader begins.
+// none. A handler must not keep a Node of the initial list: each fills the same object. Tens of thousands of new ones
+// would keep the garbage collector busy while a new leader begins.
 type Nodes struct {
 	cache.Informer
 	shared toolscache.SharedIndexInformer
@@ -53,23 +53,6 @@ func (i *Nodes) Tainted(match func(corev1.Taint) bool) (names []string) {
 		}
 	}
 	return names
-}
-
-// LastStoreSyncResourceVersion is the version up to which the cache is complete.
-func (i *Nodes) LastStoreSyncResourceVersion() string {
-	return i.shared.GetStore().LastStoreSyncResourceVersion()
-}
-
-// OnEvent calls f for each event of the watch, those included in which nothing changed that the cache keeps. The
-// informer's resync, which shows the same version again, is no event of the watch.
-func (i *Nodes) OnEvent(f func()) error {
-	_, err := i.Informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { f() },
-		UpdateFunc: func(old, now any) {
-			if old.(*packed).resourceVersion != now.(*packed).resourceVersion {
-				f()
-			}
-		}, DeleteFunc: func(any) { f() }})
-	return err
 }
 
 // AddEventHandler implements cache.Informer.

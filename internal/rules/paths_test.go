@@ -74,6 +74,7 @@ func rulePaths() map[string]world.Path {
 		"rule is deleted": {
 			Begin:  func(w *world.World) *corev1.Node { w.Rule(); return w.Node("n", world.Untainted) },
 			Then:   []func(*world.World, string){deletesRule},
+			Most:   world.Requests{Lists: 1},
 			Want:   with(untouched, "r gone", 1, 1),
 			Events: map[decide.Reason]int{rule.EventTaintAdded: 1, rule.EventTaintRemoved: 1}},
 
@@ -82,6 +83,7 @@ func rulePaths() map[string]world.Path {
 				w.Rule(func(r *v1alpha1.NodeReadinessRule) { r.Spec.Conditions[0].Type = string(marks.ConditionType) })
 				return w.Node("n")
 			},
+			Most:   world.Requests{Reads: 2},
 			Want:   with(world.Result{Labelled: true, Record: "passed  held= verified=true", Sequence: 1, Condition: "True ChecksPassed"}, "r holds 0 fails 0", 1, 1),
 			Events: map[decide.Reason]int{decide.EventPassed: 1, rule.EventTaintAdded: 1, rule.EventTaintRemoved: 1}},
 	}

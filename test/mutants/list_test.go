@@ -87,7 +87,7 @@ var mutants = []mutant{
 	// Workers.
 	{"a worker starts beside another", next, "if last := d.occupyingWorker(); last != nil {", "if last := d.occupyingWorker(); last == nil {", all},
 	{"a worker runs without its devices", next, "!d.in.Closed() || !offered ||", "!d.in.Closed() || offered ||", all},
-	{"a worker starts on a stale node", next, "if !d.ev.Fresh && !d.ev.Current {", "if !d.ev.Fresh && d.ev.Current {", all},
+	{"a worker starts on a stale node", next, "if !d.ev.Fresh {\n\t\td.Need", "if !d.ev.Fresh && false {\n\t\td.Need", all},
 	{"no slot is waited for", next, "case !*d.ev.Slot:", "case *d.ev.Slot:", all},
 	{"retries do not end", served, "attempts >= in.Config.Reconciliation.MaxRetries && !inService", "attempts > in.Config.Reconciliation.MaxRetries+1 && !inService", all},
 	{"another writer is fought", takenBack, `if why == "" || !d.now.Before(at) {`, `if why != "" || d.now.Before(at) {`, all},

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -116,19 +115,6 @@ func (l *Leader) cache() client.WithWatch {
 			return l.W.API.List(ctx, list, client.InNamespace(o.Namespace), labels)
 		},
 	})
-}
-
-// nodeStore is the store of a leader's cache of nodes: complete up to the oldest of them.
-type nodeStore struct{ *Leader }
-
-func (s nodeStore) LastStoreSyncResourceVersion() string {
-	oldest := newest
-	for _, n := range s.StaleNodes {
-		if order, err := resourceversion.CompareResourceVersion(n.ResourceVersion, oldest); err == nil && order < 0 {
-			oldest = n.ResourceVersion
-		}
-	}
-	return oldest
 }
 
 // podStore is the store of a leader's cache of pods.

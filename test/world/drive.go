@@ -71,7 +71,6 @@ func (l *Leader) Deliver() {
 		}
 		l.shown[n.Name] = n.DeepCopy()
 		l.Fleet.Observe(l.Nodes.View.Observe(n))
-		l.Versions.Observe()
 	}
 	l.showPods(l.W.Pods(""))
 	if l.ruling != nil {

@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/version"
-	fakediscovery "k8s.io/client-go/discovery/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -75,10 +73,6 @@ func fakeAPI(managedFields bool) client.WithWatch {
 		},
 	})
 }
-
-// fakeVersions is the version of a Kubernetes whose resource versions can be compared.
-var fakeVersions = &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{},
-	FakedServerVersion: &version.Info{GitVersion: "v1.36.3"}}
 
 // fakeScheme has the types of worlds only: a client of a world reads all of its scheme. A client adds what it meets, so
 // no two share one.

@@ -32,7 +32,6 @@ type Leader struct {
 	ruling    *ruling // nil in a world without rules
 	// StaleAfter is rules.staleAfter.
 	StaleAfter time.Duration
-	Versions   *controller.Versions
 	// dry: nothing on nodes changes.
 	DryRun bool
 	// Before is called before each write, with its name.
@@ -81,10 +80,6 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 	if l.DryRun {
 		marked = client.NewDryRunClient(writer)
 	}
-	l.Versions = controller.NewVersions(w.Clock.Now, nodeStore{l})
-	marked = l.Versions.Writer(marked)
-	w.Must(l.Versions.Begin(w.Ctx, live, w.versions))
-	l.Lists = nil
 	view := &controller.View{Config: w.Config, Cache: cache, Builder: builder, Tracker: controller.NewTracker(w.Clock.Now, l.DryRun),
 		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }, Pods: podStore{l}}
 	view.SetInstalled(w.Installed)
@@ -96,7 +91,7 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 		Owners:      remediation.New(live, marked),
 		Ledger:      &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.Namespace, ReadOnly: l.DryRun},
 	}
-	l.Nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Versions: l.Versions, Fleet: l.Fleet, Counters: counters, Events: w,
+	l.Nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Fleet: l.Fleet, Counters: counters, Events: w,
 		Pods:  controller.Pods{Writer: writer, Namespace: w.PodNamespace()},
 		Slots: controller.NewSlots(view), Prerequisites: prerequisites{w}, Deletions: l,
 		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -36,10 +35,7 @@ import (
 const EnvServer = "KUBE_NODE_READY_TEST_SERVER"
 
 // server is the API server of worlds that begin with OnServer, as its administrator sees it.
-var server struct {
-	client.WithWatch
-	discovery.ServerVersionInterface
-}
+var server client.WithWatch
 
 // own is the control plane that the package has started; nil if it uses that of EnvServer, or none yet.
 var own *cluster.Cluster
@@ -110,10 +106,7 @@ var connect = sync.OnceValue(func() error {
 		return err
 	}
 	config.QPS = -1
-	if server.ServerVersionInterface, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
-		return err
-	}
-	server.WithWatch, err = client.NewWithWatch(config, client.Options{Scheme: scheme.Scheme})
+	server, err = client.NewWithWatch(config, client.Options{Scheme: scheme.Scheme})
 	return err
 })
 

@@ -101,6 +101,9 @@ type Path struct {
 	Begin func(*World) *corev1.Node
 	// Writes is what the undisturbed run writes; nil where the order of two nodes' writes is of no account.
 	Writes []string
+	// Most is how often the undisturbed run reads from the API server at most. A node whose retries are spent may be
+	// looked at once or twice less, because of the jitter of waits.
+	Most Requests
 	// Rounds: it does not settle, and is looked at so often, five minutes apart.
 	Rounds int
 	// Then is what happens once it has settled, one after the other.
@@ -111,6 +114,9 @@ type Path struct {
 	// Check looks at more of what the path comes to; nil for nothing.
 	Check func(w *World, n *corev1.Node)
 }
+
+// Requests are requests that no cache answers: reads of a node, and lists of objects of any kind.
+type Requests struct{ Reads, Lists int }
 
 // Run drives a leader to where the path ends.
 func (p Path) Run(l *Leader, n *corev1.Node) {
@@ -187,6 +193,11 @@ func (p Path) undisturbed(w *World) *Leader {
 	}
 	if p.Writes != nil && !slices.Equal(l.Writes, p.Writes) {
 		w.Fatalf("it writes %q, want %q", l.Writes, p.Writes)
+	}
+	latest, inMemory := l.LiveLists()
+	got := Requests{Reads: len(l.Reads), Lists: len(latest) + len(inMemory)}
+	if got.Reads > p.Most.Reads || got.Lists > p.Most.Lists {
+		w.Errorf("it takes %+v, at most %+v: %v, %v", got, p.Most, latest, inMemory)
 	}
 	return l
 }

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -64,7 +63,6 @@ type World struct {
 	*testing.T
 	// API is the world's API server, as its administrator sees it.
 	API       client.WithWatch
-	versions  discovery.ServerVersionInterface
 	Ctx       context.Context
 	Namespace string
 	Config    *config.Config
@@ -104,13 +102,13 @@ var worlds atomic.Int32
 // Begin makes a world of its own, in memory. settings are merged into the configuration.
 func Begin(t *testing.T, settings string) *World {
 	t.Helper()
-	return begin(t, settings, fakeAPI(false), fakeVersions)
+	return begin(t, settings, fakeAPI(false))
 }
 
 // WithManagedFields is Begin for a test that asks who wrote a field.
 func WithManagedFields(t *testing.T, settings string) *World {
 	t.Helper()
-	return begin(t, settings, fakeAPI(true), fakeVersions)
+	return begin(t, settings, fakeAPI(true))
 }
 
 // OnServer makes a world on a real API server. It is for what the fake does not show: admission, validation, owners of
@@ -118,10 +116,10 @@ func WithManagedFields(t *testing.T, settings string) *World {
 func OnServer(t *testing.T, settings string) *World {
 	t.Helper()
 	need(t)
-	return begin(t, settings, server.WithWatch, server)
+	return begin(t, settings, server)
 }
 
-func begin(t *testing.T, settings string, api client.WithWatch, versions discovery.ServerVersionInterface) *World {
+func begin(t *testing.T, settings string, api client.WithWatch) *World {
 	t.Helper()
 	definition, err := ruleDefinition()
 	if err != nil {
@@ -130,7 +128,7 @@ func begin(t *testing.T, settings string, api client.WithWatch, versions discove
 	inputs.Track(t, definition)
 	// The process is part of the name: other packages may have their worlds on the same control plane.
 	name := fmt.Sprintf("world-%d%04d", os.Getpid(), worlds.Add(1))
-	w := &World{T: t, API: api, versions: versions, Ctx: t.Context(), Namespace: name, Clock: &Clock{now: time.Now()}, podNamespaces: map[string]bool{}}
+	w := &World{T: t, API: api, Ctx: t.Context(), Namespace: name, Clock: &Clock{now: time.Now()}, podNamespaces: map[string]bool{}}
 	w.Exit = func(*corev1.Pod) int { return 0 }
 	w.world = w
 	w.Installed = w.Clock.Now().Add(24 * time.Hour)

@@ -22,7 +22,7 @@ import (
 // adopt runs the adoption reconciler on a node twice.
 func adopt(l *world.Leader, node string) {
 	l.W.Helper()
-	r := &adoption.Reconciler{View: l.Nodes.View, Writer: l.Versions.Writer(l.Writer()), Counters: metrics.NewCounters(nil, nil), Limit: flowcontrol.NewFakeAlwaysRateLimiter()}
+	r := &adoption.Reconciler{View: l.Nodes.View, Writer: l.Writer(), Counters: metrics.NewCounters(nil, nil), Limit: flowcontrol.NewFakeAlwaysRateLimiter()}
 	for range 2 {
 		if _, err := r.Reconcile(l.W.Ctx, world.Request(node)); err != nil {
 			l.W.Error(err)
@@ -160,7 +160,7 @@ func TestRefusedAdoption(t *testing.T) {
 		w := world.Begin(t, "")
 		n := labelled(w, "n")
 		l := w.Lead(func(l *world.Leader) { l.Fault = world.Fault{At: 1, Code: code} })
-		r := &adoption.Reconciler{View: l.Nodes.View, Writer: l.Versions.Writer(l.Writer()), Counters: metrics.NewCounters(nil, nil), Limit: flowcontrol.NewFakeAlwaysRateLimiter()}
+		r := &adoption.Reconciler{View: l.Nodes.View, Writer: l.Writer(), Counters: metrics.NewCounters(nil, nil), Limit: flowcontrol.NewFakeAlwaysRateLimiter()}
 		if got, err := r.Reconcile(l.W.Ctx, world.Request(n.Name)); (err != nil) != failed || failed && got.RequeueAfter != 0 {
 			t.Errorf("%d: %v, again in %s", code, err, got.RequeueAfter)
 		}

@@ -50,6 +50,7 @@ func TestConditionWritesDisturbed(t *testing.T) {
 					w.Error("the condition is missing")
 				}
 			},
+			Most:   world.Requests{Reads: 9, Lists: 33},
 			Want:   failed,
 			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventRemediationStarted: 1}},
 		"removed after a pass": {Settings: asks, Rounds: 3,
@@ -68,6 +69,7 @@ func TestConditionWritesDisturbed(t *testing.T) {
 					w.Error("the condition stays")
 				}
 			},
+			Most:   world.Requests{Reads: 14, Lists: 42},
 			Want:   world.Result{Labelled: true, Record: "passed  held= verified=true", Sequence: 2, Condition: "True ChecksPassed", Attempts: 1, Ledger: 1},
 			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventPassed: 1, decide.EventRemediationStarted: 1}},
 	})

@@ -44,6 +44,7 @@ func deletionPaths() map[string]world.Path {
 				w.OrdinaryPod(n)
 				return n
 			},
+			Most: world.Requests{Lists: 7},
 			Want: held(decide.GuardSparePods), Events: map[decide.Reason]int{decide.EventHeld: 1}},
 
 		"hold by maxDeletionsPerHour": {Settings: `{"nodeManagement": {` + world.Deletes + `, "remediation": {"maxDeletionsPerHour": 1}}}`, Writes: late,
@@ -63,6 +64,7 @@ func deletionPaths() map[string]world.Path {
 
 		"hold by nodeClaim": {Settings: `{"nodeManagement": {` + world.Deletes + `}}`, Writes: late,
 			Begin: func(w *world.World) *corev1.Node { return w.Exhausted("n", world.Pooled) },
+			Most:  world.Requests{Lists: 8},
 			Want:  held(owner.Guard), Events: map[decide.Reason]int{decide.EventHeld: 1}},
 
 		"delete a NodeClaim": {Settings: `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {` + world.Deletes + `, "remediation": {"controlProbe": false}}}`,
@@ -74,6 +76,7 @@ func deletionPaths() map[string]world.Path {
 				return n
 			},
 			Writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete NodeClaim", "patch Node/status"},
+			Most:   world.Requests{Reads: 3, Lists: 7},
 			Want: world.Result{Gated: true, Record: "failed ChecksFailed held= verified=false", Sequence: 1, Attempts: 1, Condition: "False RetriesExhausted",
 				Deletion: "NodeClaim/claim", Ledger: 1, Deleted: 1},
 			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted("NodeClaim"): 1, decide.EventRemediationStarted: 1}},
@@ -84,6 +87,7 @@ func deletionPaths() map[string]world.Path {
 				return w.Node("n")
 			},
 			Writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "patch Node", "update ConfigMap", "delete Pod", "delete Node"},
+			Most:   world.Requests{Reads: 2, Lists: 5},
 			Want:   world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
 			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventExhausted: 1, decide.EventDeleted(owner.Node): 1, decide.EventRemediationStarted: 1}},
 
@@ -94,6 +98,7 @@ func deletionPaths() map[string]world.Path {
 				w.Unmet = func(node string) bool { return node == n.Name }
 				return n
 			},
+			Most:   world.Requests{Reads: 1, Lists: 5},
 			Want:   world.Result{Gone: true, Record: "  held= verified=false", Ledger: 1, Deleted: 1},
 			Events: map[decide.Reason]int{decide.EventExhausted: 1, decide.EventDeleted(owner.Node): 1, decide.EventRemediationStarted: 1}},
 
@@ -110,6 +115,7 @@ func deletionPaths() map[string]world.Path {
 				w.Unmet = func(node string) bool { return node == n.Name && w.Record(node).Held == "" }
 				return n
 			},
+			Most:   world.Requests{Reads: 2},
 			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Inconclusive = 2, 1 }),
 			Events: map[decide.Reason]int{decide.EventPassed: 1, decide.EventExhausted: 0}},
 	}

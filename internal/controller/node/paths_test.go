@@ -20,6 +20,7 @@ func nodePaths() map[string]world.Path {
 	return map[string]world.Path{
 		"pass": {Begin: func(w *world.World) *corev1.Node { return w.Node("n") },
 			Writes: []string{"create Pod", "patch Node", "patch Node/status", "delete Pod"},
+			Most:   world.Requests{Reads: 2},
 			Want:   world.Passed, Events: map[decide.Reason]int{decide.EventPassed: 1}},
 
 		"exhaust": {Begin: func(w *world.World) *corev1.Node {
@@ -27,6 +28,7 @@ func nodePaths() map[string]world.Path {
 			return w.Node("n")
 		},
 			Writes: []string{"create Pod", "patch Node", "patch Node/status", "patch Pod", "create Pod", "patch Node", "patch Node/status", "patch Pod", "delete Pod", "delete Pod"},
+			Most:   world.Requests{Reads: 2},
 			Want:   world.Result{Gated: true, Record: "failed ChecksFailed held= verified=false", Sequence: 2, Attempts: 2, Condition: "False RetriesExhausted"},
 			Events: map[decide.Reason]int{decide.EventFailed: 2, decide.EventExhausted: 1}},
 
@@ -36,6 +38,7 @@ func nodePaths() map[string]world.Path {
 				TakenBack: &marks.TakenBack{Passes: []time.Time{at.Add(-2 * time.Minute), at.Add(-time.Minute)}}})
 			return n
 		},
+			Most:   world.Requests{Reads: 3},
 			Want:   again(world.Passed, func(r *world.Result) { r.Sequence = 2 }),
 			Events: map[decide.Reason]int{decide.EventMarksTakenBack: 1, decide.EventPassed: 1},
 			Check: func(w *world.World, n *corev1.Node) {
@@ -50,6 +53,7 @@ func nodePaths() map[string]world.Path {
 				return w.Node("n")
 			},
 			Writes: []string{"patch Node/status", "patch Node", "patch Node/status"},
+			Most:   world.Requests{Reads: 1},
 			Want:   world.Result{Record: "  held= verified=false", Condition: "False DeadlineExceeded"},
 			Events: map[decide.Reason]int{decide.EventReleasedUnverified: 1, decide.EventPassed: 0},
 			Check: func(w *world.World, n *corev1.Node) {
@@ -70,6 +74,7 @@ func nodePaths() map[string]world.Path {
 				return w.Node("n")
 			},
 			Events: map[decide.Reason]int{decide.EventReleasedUnverified: 1, decide.EventPassed: 1},
+			Most:   world.Requests{Reads: 4},
 			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Inconclusive = 2, 1 })},
 
 		"attribute, probe passes": {Settings: `{"nodeManagement": {` + world.Deletes + `}}`, Begin: func(w *world.World) *corev1.Node {
@@ -77,6 +82,7 @@ func nodePaths() map[string]world.Path {
 			w.Verified("control")
 			return w.Node("n")
 		},
+			Most:   world.Requests{Reads: 3},
 			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Attempts = 2, 1 }),
 			Events: map[decide.Reason]int{decide.EventFailed: 1, decide.EventPassed: 1},
 			Check: func(w *world.World, _ *corev1.Node) {
@@ -95,6 +101,7 @@ func nodePaths() map[string]world.Path {
 			w.Verified("control")
 			return w.Node("n")
 		},
+			Most:   world.Requests{Reads: 3},
 			Want:   again(world.Passed, func(r *world.Result) { r.Sequence, r.Inconclusive = 2, 1 }),
 			Events: map[decide.Reason]int{decide.EventHeld: 1, decide.EventPassed: 1, decide.EventFailed: 0}},
 	}

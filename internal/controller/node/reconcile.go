@@ -66,8 +66,6 @@ type Reconciler struct {
 	Nodes client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Versions knows which cached nodes are current. Nodes must write through its Writer.
-	Versions *controller.Versions
 	// Pods are the effects on worker pods.
 	Pods          controller.Pods
 	Slots         *controller.Slots
@@ -93,17 +91,14 @@ type Reconciler struct {
 
 // Reconcile brings one node a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
-	n, synced := &corev1.Node{}, r.Versions.Synced()
+	n := &corev1.Node{}
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); apierrors.IsNotFound(err) {
 		r.gone(ctx, req.Name)
 		return ctrl.Result{}, nil
 	} else if err != nil {
 		return r.failed(err)
 	}
-	if r.Versions.Behind(n.Name, synced) {
-		return ctrl.Result{RequeueAfter: missedEventRetry}, nil
-	}
-	ev, refused := decide.Evidence{Current: r.Versions.Current(n.Name, synced)}, controller.RetryLater{}
+	ev, refused := decide.Evidence{}, controller.RetryLater{}
 	for try := 0; ; try++ {
 		wait, priority, err := r.step(ctx, n, ev)
 		switch {
@@ -140,8 +135,7 @@ func (r *Reconciler) settled(n *corev1.Node) bool {
 var errDecideAgain = errors.New("decide again")
 
 // failed counts an error and returns it to the queue, which retries with backoff. If the node is gone but still in the
-// cache, the state of the node is kept until the watch shows the deletion. Without that state, the controller would
-// trust the cached node.
+// cache, an event of the watch follows. It drops the state of the node.
 func (r *Reconciler) failed(err error) (ctrl.Result, error) {
 	if apierr.Of(err, apierr.Patch) == apierr.Gone {
 		return ctrl.Result{RequeueAfter: missedEventRetry}, nil
@@ -155,7 +149,6 @@ func (r *Reconciler) gone(ctx context.Context, name string) {
 	r.Prerequisites.Forget(name)
 	r.Slots.Forget(name)
 	r.Fleet.Gone(name)
-	r.Versions.Gone(name)
 	r.View.Tracker.NodeGone(name)
 	if r.Rules != nil {
 		r.Rules.ForgetNode(name)
@@ -338,7 +331,6 @@ func (r *Reconciler) read(ctx context.Context, name string) (*corev1.Node, error
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
 		return nil, err
 	}
-	r.Versions.Read(n)
 	return n, nil
 }
 

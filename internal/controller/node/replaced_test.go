@@ -43,7 +43,7 @@ func reconciler(t *testing.T) (*Reconciler, *podCache) {
 	cache := &podCache{}
 	view := &controller.View{Config: cfg, Cache: cache, Builder: builder, Tracker: controller.NewTracker(time.Now, false),
 		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}
-	return &Reconciler{View: view, Slots: controller.NewSlots(view), Fleet: controller.NewFleet(view), Versions: controller.NewVersions(time.Now, nil)}, cache
+	return &Reconciler{View: view, Slots: controller.NewSlots(view), Fleet: controller.NewFleet(view)}, cache
 }
 
 // A relist that finds another pod under the name of one that is gone reports both in one update. The controller must
@@ -115,7 +115,7 @@ func TestAGateThatOpensForAMomentIsSeen(t *testing.T) {
 
 // A node that was replaced under its name by an identical one is reconciled.
 func TestNodeReplacedUnderItsName(t *testing.T) {
-	r := Reconciler{Versions: controller.NewVersions(time.Now, nil), View: &controller.View{Config: &config.Config{}}}
+	r := Reconciler{View: &controller.View{Config: &config.Config{}}}
 	before, after := &corev1.Node{}, &corev1.Node{}
 	before.UID, before.ResourceVersion, after.UID, after.ResourceVersion = "first", "1", "second", "2"
 	if !r.nodeChanges().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}) {

@@ -34,7 +34,7 @@ func TestAllocatableWakesItsNode(t *testing.T) {
 		n.ResourceVersion = version
 		return n
 	}
-	r := Reconciler{Versions: controller.NewVersions(time.Now, nil), View: &controller.View{Config: &config.Config{}}}
+	r := Reconciler{View: &controller.View{Config: &config.Config{}}}
 	for _, test := range []struct {
 		old, now *corev1.Node
 		want     bool
