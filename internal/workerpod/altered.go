@@ -56,6 +56,18 @@ func Altered(sent, stored *corev1.Pod) string {
 	return ""
 }
 
+// AlteredPod is the error of a pod that an admission policy or webhook changes so that it is not for its node any more.
+type AlteredPod struct {
+	// What says which field was changed; see Altered.
+	What string
+}
+
+// Error implements error.
+func (e AlteredPod) Error() string {
+	return "a mutating admission policy or webhook changed the pod: " + e.What +
+		"; exclude the workers' namespace from that policy"
+}
+
 // changedMark is the first key, in their order, of a mark of ours that was added, removed or changed.
 func changedMark(sent, stored map[string]string) string {
 	var changed []string
