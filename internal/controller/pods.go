@@ -27,13 +27,14 @@ type Pods struct {
 // directly is refused: it has claims, or the node does not list an extended resource that it requests (offered is
 // false). A kubelet that does not know a resource admits the pod without it.
 //
-// A pod that the API server stores with another pin, owner or mark is deleted at once, and the error is AlteredPod.
+// A pod that the API server stores with another pin, owner or mark is deleted at once, and the error is
+// workerpod.AlteredPod.
 func (p Pods) Create(ctx context.Context, pod *corev1.Pod, offered bool) error {
 	if pod.Spec.NodeName == "" && pod.Spec.PriorityClassName == "" {
 		dryRun := pod.DeepCopy()
 		err := p.Writer.Create(ctx, dryRun, client.DryRunAll)
 		if what := workerpod.Altered(pod, dryRun); err == nil && what != "" {
-			return AlteredPod{What: what}
+			return workerpod.AlteredPod{What: what}
 		}
 		if err != nil || workerpod.MayPreempt(dryRun) {
 			why := workerpod.Bind(pod, offered)
@@ -57,19 +58,7 @@ func (p Pods) Create(ctx context.Context, pod *corev1.Pod, offered bool) error {
 	if err := p.DeleteAltered(ctx, pod); err != nil {
 		return err
 	}
-	return AlteredPod{What: what}
-}
-
-// AlteredPod is the error of a pod that an admission policy or webhook changes so that it is not for its node any more.
-type AlteredPod struct {
-	// What says which field was changed; see workerpod.Altered.
-	What string
-}
-
-// Error implements error.
-func (e AlteredPod) Error() string {
-	return "a mutating admission policy or webhook changed the pod: " + e.What +
-		"; exclude the workers' namespace from that policy"
+	return workerpod.AlteredPod{What: what}
 }
 
 // DeleteAltered deletes a pod that was made for a node and is not ours any more.

@@ -293,22 +293,30 @@ func check(ctx context.Context, v *invocation) error {
 	if err != nil {
 		return fmt.Errorf("the API server rejects the pod: %w", err)
 	}
+	if what := workerpod.Altered(pod, tried); what != "" {
+		return workerpod.AlteredPod{What: what}
+	}
 	if workerpod.MayPreempt(tried) {
 		if why := workerpod.Bind(pod, n.Offers(s.in.Profile.ExtendedResources())); why != "" {
 			return errors.New("cannot create the pod: " + why)
 		}
 	}
-	if pod, err = pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+	stored, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
 		return err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
 		defer cancel()
-		if err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
-			v.warn("cannot delete pod %s/%s: %v", namespace, pod.Name, err)
+		own := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(stored.UID))}
+		if err := pods.Delete(ctx, stored.Name, own); err != nil {
+			v.warn("cannot delete pod %s/%s: %v", namespace, stored.Name, err)
 		}
 	}()
-	o, err := v.awaitEnd(ctx, pod)
+	if what := workerpod.Altered(pod, stored); what != "" { // another replica of the webhook may decide differently
+		return workerpod.AlteredPod{What: what}
+	}
+	o, err := v.awaitEnd(ctx, stored)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,8 @@ func slimPod(o any) (any, error) {
 	if p, ok := o.(*corev1.Pod); ok {
 		p.ManagedFields = nil
 		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Affinity: p.Spec.Affinity, NodeSelector: p.Spec.NodeSelector,
-			ActiveDeadlineSeconds: p.Spec.ActiveDeadlineSeconds, InitContainers: named(p.Spec.InitContainers)}
+			ActiveDeadlineSeconds: p.Spec.ActiveDeadlineSeconds, InitContainers: named(p.Spec.InitContainers),
+			Priority: p.Spec.Priority}
 	}
 	return o, nil
 }

@@ -69,7 +69,7 @@ func TestCachedPodsAreObservedAsWhole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "w", Annotations: map[string]string{workerpod.AnnotationTimeout: "60"}},
-				Spec: corev1.PodSpec{NodeName: "n", ActiveDeadlineSeconds: ptr.To[int64](100),
+				Spec: corev1.PodSpec{NodeName: "n", ActiveDeadlineSeconds: ptr.To[int64](100), Priority: ptr.To[int32](1),
 					InitContainers: []corev1.Container{
 						{Name: "sidecar", Image: "a", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}, {Name: "wait", Image: "a"}},
 					Containers: []corev1.Container{{Name: workerpod.Container, Image: "a"}}},
@@ -79,7 +79,9 @@ func TestCachedPodsAreObservedAsWhole(t *testing.T) {
 			if _, err := slimPod(pod); err != nil {
 				t.Fatal(err)
 			}
-			if got := workerpod.Observe(pod); !reflect.DeepEqual(got, want) || len(pod.Spec.Containers) > 0 {
+			if got := workerpod.Observe(pod); !reflect.DeepEqual(got, want) || len(pod.Spec.Containers) > 0 ||
+				pod.Spec.Priority == nil { // by which Ours tells a pod that a policy changed
+
 				t.Errorf("%+v\nwant %+v", got, want)
 			}
 		})

@@ -2,8 +2,10 @@ package manager
 
 import (
 	"fmt"
+	"os"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -17,8 +19,8 @@ import (
 )
 
 // serveRules creates the controller of rules and makes the node reconciler use it. The controller starts once rules are
-// defined. writer writes rules.
-func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
+// defined. writer writes rules. namespace is the controller's own.
+func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, namespace string,
 	writer client.Client, events emitter, nodes *node.Reconciler) error {
 	if !*cfg.Rules.Enabled {
 		return nil
@@ -34,7 +36,8 @@ func serveRules(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options
 	served := &rules.Rules{Config: cfg.Rules, Gating: cfg.Vocabulary().Gating, Nodes: mgr.GetCache(),
 		Now: time.Now, DryRun: o.DryRun,
 		Counters: rules.NewCounters(), Events: events, EnqueueNode: nodes.Enqueue}
-	reconciler := &rules.Reconciler{Rules: served, Live: mgr.GetAPIReader(), Writer: writer}
+	reconciler := &rules.Reconciler{Rules: served, Live: mgr.GetAPIReader(), Writer: writer,
+		Pod: types.NamespacedName{Namespace: namespace, Name: os.Getenv("POD_NAME")}}
 	served.EnqueueRule = reconciler.Enqueue
 	nodes.Rules = served
 	watch := &rules.Watch{Rules: served, Kubernetes: typed, Dynamic: untyped, Cache: mgr.GetCache(),

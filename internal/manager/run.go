@@ -190,7 +190,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		Warnings: controller.Warnings{Live: mgr.GetAPIReader(), Namespace: workerNamespace, Tracker: view.Tracker,
 			Limit: controller.NewWarningsLimit()},
 	}
-	if err := serveRules(cfg, mgr, rc, o, marked, events, nodes); err != nil {
+	if err := serveRules(cfg, mgr, rc, o, namespace, marked, events, nodes); err != nil {
 		return nil, nil, fmt.Errorf("serve NodeReadinessRules: %w", err)
 	}
 	started := time.Now()

@@ -55,8 +55,11 @@ type Reconciler struct {
 	Live client.Reader
 	// Writer writes rules.
 	Writer client.Client
+	// Pod is the controller's own; the zero value where it runs in no pod.
+	Pod types.NamespacedName
 
 	states map[types.UID]*ruleState // used by Reconcile alone, which handles one rule after the other
+	self   self                     // likewise
 	queue  atomic.Pointer[queue]    // nil until the controller runs
 }
 
@@ -280,6 +283,10 @@ func (r *Reconciler) reportStatus(ctx context.Context, s *set, c *rule.Rule,
 	if err != nil {
 		return 0, err
 	}
+	tolerated, err := r.tolerated(ctx, c)
+	if err != nil {
+		return 0, err
+	}
 	percent := r.Rules.Config.MaxClosedPercent
 	if len(tally.LeftOpen) == 0 {
 		state.limited = time.Time{}
@@ -290,7 +297,7 @@ func (r *Reconciler) reportStatus(ctx context.Context, s *set, c *rule.Rule,
 	}
 	want := o.DeepCopy()
 	want.Status = rule.Status(c, o.Status, &tally, r.Rules.failures(c), now)
-	want.Status.Conditions = rule.Conditions(c, o.Status.Conditions, s.overruled[c.UID], &tally, percent, now)
+	want.Status.Conditions = rule.Conditions(c, o.Status.Conditions, s.overruled[c.UID], &tally, percent, tolerated, now)
 	if state.upToDate(o.Status, want.Status, now) {
 		return 0, nil
 	}

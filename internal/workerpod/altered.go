@@ -18,6 +18,8 @@ const markPrefix = "node-ready/"
 // in k8s.io/kubernetes pkg/apis/scheduling).
 const criticalPriority int32 = 2_000_000_000
 
+func critical(pod *corev1.Pod) bool { return ptr.Deref(pod.Spec.Priority, 0) >= criticalPriority }
+
 // Altered compares a pod with what the API server stored. It names the first field in which that is not for the node
 // any more; empty if there is none. Only a mutating admission policy or webhook makes such a change. It looks at what
 // pins the pod to its node, what makes it ours, its tolerations and its priority. More labels, tolerations or
@@ -50,10 +52,22 @@ func Altered(sent, stored *corev1.Pod) string {
 			return fmt.Sprintf("spec.tolerations lacks that of %s", cmp.Or(t.Key, "every taint"))
 		}
 	}
-	if sent.Spec.PriorityClassName == "" && ptr.Deref(stored.Spec.Priority, 0) >= criticalPriority {
+	if sent.Spec.PriorityClassName == "" && critical(stored) {
 		return fmt.Sprintf("spec.priorityClassName is %q, and its node runs workloads", stored.Spec.PriorityClassName)
 	}
 	return ""
+}
+
+// AlteredPod is the error of a pod that an admission policy or webhook changes so that it is not for its node any more.
+type AlteredPod struct {
+	// What says which field was changed; see Altered.
+	What string
+}
+
+// Error implements error.
+func (e AlteredPod) Error() string {
+	return "a mutating admission policy or webhook changed the pod: " + e.What +
+		"; exclude the workers' namespace from that policy"
 }
 
 // changedMark is the first key, in their order, of a mark of ours that was added, removed or changed.

@@ -486,6 +486,7 @@ func TestWhatIsNotOurs(t *testing.T) {
 		"a probe's purpose":       func(p *corev1.Pod) { p.Labels[LabelPurpose] = PurposeProbe },
 		"no purpose":              func(p *corev1.Pod) { delete(p.Labels, LabelPurpose) },
 		"not a worker":            func(p *corev1.Pod) { p.Labels[LabelComponent] = "controller" },
+		"a critical priority":     func(p *corev1.Pod) { p.Spec.Priority = ptr.To(criticalPriority) },
 	} {
 		pod := b.Verify(target, profile, 1, config.SchedulingDirect)
 		forge(pod)

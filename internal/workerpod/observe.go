@@ -93,14 +93,18 @@ func (o Observation) Passed() bool {
 }
 
 // Ours reports whether the controller could have created the pod for this node. Its name derives from the node's UID,
-// its owner is this Node, and it is pinned to the node. Anybody who may create pods in the worker's namespace can
-// create one that looks like ours: see the trust boundary in docs/design/security.md.
+// its owner is this Node, it is pinned to the node, and its priority ends no workloads of an open node. Anybody who may
+// create pods in the worker's namespace can create one that looks like ours: see the trust boundary in
+// docs/design/security.md.
 func Ours(pod *corev1.Pod, namespace string, t Target) bool {
 	if pod.Namespace != namespace || pod.Labels[LabelName] != Name || pod.Labels[LabelComponent] != Component ||
 		pod.Labels[LabelNodeUID] != t.UID || pod.Annotations[AnnotationNode] != t.Name {
 		return false
 	}
 	if pod.Spec.NodeName != t.Name && (pod.Spec.NodeName != "" || !pinned(pod, t.Name)) {
+		return false
+	}
+	if pod.Annotations[AnnotationGated] == "false" && critical(pod) {
 		return false
 	}
 	owned := false

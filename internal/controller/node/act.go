@@ -124,7 +124,7 @@ func (r *Reconciler) start(ctx context.Context, d decision) error {
 	r.View.Tracker.Asked(d.in, d.plan.Number)
 	r.Slots.Creating(d.node.Name, pod)
 	err := r.create(ctx, d, pod, d.in.Node)
-	if errors.As(err, &controller.AlteredPod{}) {
+	if errors.As(err, &workerpod.AlteredPod{}) {
 		return r.podRefused(ctx, d, attempt.ReasonPodRefused, err.Error())
 	}
 	switch apierr.Of(err, apierr.Create) {
@@ -269,7 +269,7 @@ func (r *Reconciler) foreign(ctx context.Context, sent, have *corev1.Pod, t work
 		why = fmt.Sprintf("pod %s/%s exists, but the controller did not create it", have.Namespace, have.Name)
 		return attempt.ReasonNameTaken, why, nil
 	}
-	altered := controller.AlteredPod{What: cmp.Or(workerpod.Altered(sent, have), "it is not for its node")}
+	altered := workerpod.AlteredPod{What: cmp.Or(workerpod.Altered(sent, have), "it is not for its node")}
 	return attempt.ReasonPodRefused, altered.Error(), r.Pods.DeleteAltered(ctx, have)
 }
 

@@ -127,6 +127,54 @@ func TestAlteredWorkerOfAProcessThatEnded(t *testing.T) {
 	}
 }
 
+// As above, of an open node, to whose worker a policy gives a priority for which the kubelet ends workloads. A pod that
+// the gate closed for may have it, also once the gate is open.
+func TestCriticalWorkerOfAProcessThatEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		priority int32
+		gated    bool
+		deleted  bool
+	}{
+		"critical":                      {2_000_001_000, false, true},
+		"the lowest critical one":       {2_000_000_000, false, true},
+		"the highest that a user gives": {1_000_000_000, false, false},
+		"critical, and gated":           {2_000_001_000, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, `{"worker": {"scheduling": "scheduler"}}`)
+			var changes []func(*corev1.Node)
+			if !c.gated {
+				changes = append(changes, world.Untainted)
+			}
+			n := w.Node("n", changes...)
+			if !c.gated {
+				w.WriteRecord(n, marks.Record{Sequence: 1, LastOutcome: attempt.Passed}) // whose label somebody has removed
+			}
+			first := w.Lead(func(l *world.Leader) { l.Fault = world.Fault{At: 1} })
+			first.Refuse = func(o client.Object) error {
+				o.(*corev1.Pod).Spec.Priority = &c.priority
+				return nil
+			}
+			first.Steps(2)
+			before := everyPod(w)
+			if len(before) != 1 {
+				t.Fatalf("%v", before)
+			}
+			l := w.Lead()
+			l.Steps(2)
+			refused := w.Record(n.Name).LastReason == attempt.ReasonPodRefused
+			if kept := everyPod(w); refused != c.deleted || (len(kept) == 0) != c.deleted {
+				t.Errorf("record %+v, %v are left", w.Record(n.Name), kept)
+			}
+			l.Drive()
+			if _, f := w.Get(n.Name); !f.Labelled || len(l.Errs) > 0 {
+				t.Errorf("%+v (%v)", f.Record, l.Errs)
+			}
+		})
+	}
+}
+
 // A control probe that a policy changed is deleted as well, and the failure is not counted against the node.
 func TestAlteredProbeIsDeleted(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)

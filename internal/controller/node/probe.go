@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
-	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // probe creates a control probe. All nodes of its group that fail together share one.
@@ -47,7 +47,7 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 			r.Slots.Created(d.node.Name, have)
 			return nil // created a moment ago; its events will come
 		}
-	case errors.As(err, &controller.AlteredPod{}):
+	case errors.As(err, &workerpod.AlteredPod{}):
 		why = err.Error()
 	case class == apierr.Later, class == apierr.Refused:
 		if again := r.retryLater(d, pod.Name, err); again != nil {

@@ -2,6 +2,7 @@
 package csinodes
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -73,7 +74,7 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 }
 
 // missing says what is missing of the driver, given the CSINode of the node's name, if there is one.
-func (c Entry) missing(n *corev1.Node, found []any) string {
+func (c Entry) missing(n *corev1.Node, found []any, in kind.Cluster) string {
 	if len(found) == 0 {
 		return "the node has no CSINode"
 	}
@@ -83,12 +84,20 @@ func (c Entry) missing(n *corev1.Node, found []any) string {
 	if !slices.ContainsFunc(node.OwnerReferences, own) {
 		return "the CSINode belongs to an earlier node of this name"
 	}
+	why, sign := "", ""
 	i := slices.IndexFunc(node.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == c.Driver })
 	switch {
 	case i < 0:
-		return "the kubelet has not registered it"
+		why = "the kubelet has not registered it"
 	case c.Allocatable && (node.Spec.Drivers[i].Allocatable == nil || node.Spec.Drivers[i].Allocatable.Count == nil):
-		return "it is registered without a volume limit"
+		why = "it is registered without a volume limit"
 	}
-	return ""
+	if i >= 0 { // another driver's registration changes the CSINode, too
+		sign = node.Spec.Drivers[i].String()
+	}
+	stale := in.Stale(n, kind.Object{ID: "CSINode " + c.Driver, Created: node.CreationTimestamp, Sign: sign})
+	if stale != "" {
+		stale = "its registration " + stale
+	}
+	return cmp.Or(why, stale)
 }

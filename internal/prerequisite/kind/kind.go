@@ -170,15 +170,21 @@ func Of(table any) (all []Prerequisite) {
 
 // OfNode is a prerequisite of the objects of a source that the index ByNode has for the node. missing says what is
 // missing of them, and what begins the message.
-func OfNode(name, what string, s *Source, missing func(n *corev1.Node, own []any) string) Prerequisite {
+func OfNode(name, what string, s *Source, missing func(n *corev1.Node, own []any, in Cluster) string) Prerequisite {
 	unmet := func(n *corev1.Node, c Cluster) Unmet {
 		own, why := c.Find(s, ByNode, n.Name)
 		if why == "" {
-			why = missing(n, own)
+			why = missing(n, own, c)
 		}
 		return Missing(what, why)
 	}
 	return Prerequisite{Name: name, Sources: []*Source{s}, Unmet: unmet}
+}
+
+// OfEarlierNode reports whether the owner is a node of the same name with another UID: the garbage collector has not
+// deleted the object yet.
+func OfEarlierNode(n *corev1.Node, owner metav1.OwnerReference) bool {
+	return owner.Kind == "Node" && owner.Name == n.Name && owner.UID != n.UID
 }
 
 // Duplicates reports the entries whose key an earlier one has; at is an entry's path. An empty key is none.

@@ -93,8 +93,9 @@ func (s Settings) Prerequisites() (all []kind.Prerequisite) {
 			Why: "to wait for its condition. The chart uses the regular plural of the kind; add a rule for another plural to " +
 				"`controller.extraRules`",
 		}}
+		r.source.Indexes = map[string]func(any) []string{kind.ByNode: nodesOf}
 		if r.label, r.values = perNode(e.Selector); r.label != "" {
-			r.source.Indexes = map[string]func(any) []string{r.label: func(o any) []string {
+			r.source.Indexes = map[string]func(any) []string{labelled + r.label: func(o any) []string {
 				if u, ok := o.(*unstructured.Unstructured); ok {
 					if v, ok := u.GetLabels()[r.label]; ok {
 						return []string{v}
@@ -123,7 +124,26 @@ func (e *Entry) name() string {
 	return name
 }
 
-// slim keeps labels and the conditions' statuses.
+// labelled begins the name of an index by a label.
+const labelled = "label "
+
+// nodesOf are the names of the nodes that an object may be about: its own name, as agents call the object of a node,
+// and those of the nodes that own it.
+func nodesOf(o any) []string {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	names := []string{u.GetName()}
+	for _, owner := range u.GetOwnerReferences() {
+		if !slices.Contains(names, owner.Name) {
+			names = append(names, owner.Name)
+		}
+	}
+	return names
+}
+
+// slim keeps labels, the nodes that own the object, and the conditions' statuses.
 func slim(u *unstructured.Unstructured) any {
 	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions") // of another form: counts as absent
 	var conditions []any
@@ -134,12 +154,17 @@ func slim(u *unstructured.Unstructured) any {
 	}
 	slim := kind.Identity(u, map[string]any{"conditions": conditions})
 	slim.SetLabels(u.GetLabels())
+	notNode := func(o metav1.OwnerReference) bool { return o.Kind != "Node" }
+	if owners := slices.DeleteFunc(u.GetOwnerReferences(), notNode); len(owners) > 0 {
+		slim.SetOwnerReferences(owners)
+	}
 	return slim
 }
 
-// same ignores an agent's heartbeat, which changes neither a label nor a condition's status.
+// same ignores an agent's heartbeat, which changes neither a label, nor an owner, nor a condition's status.
 func same(a, b *unstructured.Unstructured) bool {
-	return maps.Equal(a.GetLabels(), b.GetLabels()) && reflect.DeepEqual(a.Object["status"], b.Object["status"])
+	return maps.Equal(a.GetLabels(), b.GetLabels()) &&
+		reflect.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences()) && reflect.DeepEqual(a.Object["status"], b.Object["status"])
 }
 
 // resource is one entry.
@@ -147,8 +172,8 @@ type resource struct {
 	Entry
 	source *kind.Source
 
-	// label has the name of an object's node, as one of values, which contain the placeholder. It is also the name of an
-	// index. Empty when the selector asks for no such label.
+	// label has the name of an object's node, as one of values, which contain the placeholder. There is an index by it.
+	// Empty when the selector asks for no such label.
 	label  string
 	values []string
 }
@@ -207,7 +232,7 @@ func (r resource) missing(n *corev1.Node, text string, in kind.Cluster) string {
 	switch {
 	case r.label != "":
 		for _, v := range r.values {
-			found, why := in.Find(r.source, r.label, forNode(v, n.Name))
+			found, why := in.Find(r.source, labelled+r.label, forNode(v, n.Name))
 			if why != "" {
 				return why
 			}
@@ -222,19 +247,32 @@ func (r resource) missing(n *corev1.Node, text string, in kind.Cluster) string {
 		own = found
 	default:
 		result, why := in.Shared(r.source, r.name(), violation)
-		return cmp.Or(why, result)
+		if why == "" {
+			own, why = in.Find(r.source, kind.ByNode, n.Name)
+		}
+		return cmp.Or(why, result, r.stale(n, own, selector, in))
 	}
-	stale := ""
-	for _, o := range own {
-		if u := o.(*unstructured.Unstructured); selector.Matches(labels.Set(u.GetLabels())) {
-			why := in.Stale(n, kind.Object{ID: string(u.GetUID()), Created: u.GetCreationTimestamp(),
-				Sign: u.GetResourceVersion()})
-			if why != "" {
-				stale = cmp.Or(stale, u.GetName()+" "+why)
-			}
+	return cmp.Or(violation(own), r.stale(n, own, selector, in))
+}
+
+// stale says which of a node's own objects does not count yet, the first in order of namespace and name.
+func (r resource) stale(n *corev1.Node, own []any, selector labels.Selector, in kind.Cluster) (first string) {
+	order := func(a, b any) int { return compare(a.(*unstructured.Unstructured), b.(*unstructured.Unstructured)) }
+	for _, o := range slices.SortedFunc(slices.Values(own), order) {
+		u := o.(*unstructured.Unstructured)
+		if !selector.Matches(labels.Set(u.GetLabels())) {
+			continue
+		}
+		why := in.Stale(n, kind.Object{ID: string(u.GetUID()), Created: u.GetCreationTimestamp(),
+			Sign: u.GetResourceVersion()})
+		if slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return kind.OfEarlierNode(n, o) }) {
+			why = "belongs to an earlier node of this name"
+		}
+		if why != "" && first == "" {
+			first = u.GetName() + " " + why
 		}
 	}
-	return cmp.Or(violation(own), stale)
+	return first
 }
 
 // violation says what is wrong with the first object in order of namespace and name; empty when nothing is.
@@ -247,7 +285,7 @@ func (r resource) violation(objects []any, selector labels.Selector) string {
 			continue
 		}
 		found = true
-		if status(u, r.Condition) != r.Status && (first == nil || before(u, first)) {
+		if status(u, r.Condition) != r.Status && (first == nil || compare(u, first) < 0) {
 			first = u
 		}
 	}
@@ -260,8 +298,8 @@ func (r resource) violation(objects []any, selector labels.Selector) string {
 	return fmt.Sprintf("%s says %s", first.GetName(), cmp.Or(status(first, r.Condition), "nothing"))
 }
 
-func before(a, b *unstructured.Unstructured) bool {
-	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName())) < 0
+func compare(a, b *unstructured.Unstructured) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }
 
 func status(u *unstructured.Unstructured, condition string) metav1.ConditionStatus {

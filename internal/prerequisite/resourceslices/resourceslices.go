@@ -66,7 +66,7 @@ func (e Entry) minDevices() int32 { return ptr.Deref(e.MinDevices, 1) }
 
 // slice is what is kept of a ResourceSlice.
 type slice struct {
-	metav1.ObjectMeta // name, UID, resource version, owners and time of deletion
+	metav1.ObjectMeta // name, UID, resource version, owners and times of creation and deletion
 	node              string
 	pool              resourcev1.ResourcePool
 	devices           int
@@ -81,7 +81,8 @@ func slicesOf(driver string) *kind.Source {
 		Slim: kind.Slim(func(s *resourcev1.ResourceSlice) any {
 			return &slice{node: ptr.Deref(s.Spec.NodeName, ""), pool: s.Spec.Pool, devices: len(s.Spec.Devices),
 				ObjectMeta: metav1.ObjectMeta{Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
-					OwnerReferences: s.OwnerReferences, DeletionTimestamp: s.DeletionTimestamp}}
+					OwnerReferences: s.OwnerReferences, CreationTimestamp: s.CreationTimestamp,
+					DeletionTimestamp: s.DeletionTimestamp}}
 		}),
 		Same: kind.Same(func(a, b *slice) bool {
 			return a.UID == b.UID && a.node == b.node && a.pool == b.pool && a.devices == b.devices &&
@@ -107,16 +108,21 @@ type pool struct {
 }
 
 // missing says which pool of the node is not complete, the first by name, or that there is none, or how many devices
-// there are. Of a pool only the highest generation counts, and it is complete with resourceSliceCount slices
+// there are, or which slice does not count yet. Of a pool only the highest generation counts, and it is complete with resourceSliceCount slices
 // (ResourcePool in k8s.io/api/resource/v1).
-func (e Entry) missing(n *corev1.Node, found []any) string {
-	pools := map[string]pool{}
-	for _, o := range found {
+func (e Entry) missing(n *corev1.Node, found []any, in kind.Cluster) string {
+	pools, stale := map[string]pool{}, ""
+	byName := func(a, b any) int { return cmp.Compare(a.(*slice).Name, b.(*slice).Name) }
+	for _, o := range slices.SortedFunc(slices.Values(found), byName) { // so that the message does not vary with the order
 		s := o.(*slice)
 		// A driver's helper makes the node the owner.
 		earlier := func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID != n.UID }
 		if s.DeletionTimestamp != nil || slices.ContainsFunc(s.OwnerReferences, earlier) {
 			continue
+		}
+		why := in.Stale(n, kind.Object{ID: string(s.UID), Created: s.CreationTimestamp, Sign: s.ResourceVersion})
+		if why != "" && stale == "" {
+			stale = s.Name + " " + why
 		}
 		p := pools[s.pool.Name]
 		if p.have == 0 || s.pool.Generation > p.generation {
@@ -142,5 +148,5 @@ func (e Entry) missing(n *corev1.Node, found []any) string {
 	if least := int(e.minDevices()); devices < least {
 		return fmt.Sprintf("they have %d devices, expected at least %d", devices, least)
 	}
-	return ""
+	return stale
 }

@@ -7,15 +7,20 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/conditions"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/csinodes"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/daemonsets"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/pods"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/resources"
+	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/resourceslices"
 )
 
 // A Node is created again under its name, or reboots so fast that nothing was seen to end (kubernetes#132182). What its
@@ -37,6 +42,19 @@ func TestEvidenceOfAnEarlierNode(t *testing.T) {
 		}),
 		"auto":      only(func(p *config.Prerequisites) { p.DaemonSets = daemonsets.Settings{Mode: daemonsets.Auto} }),
 		"resources": only(func(p *config.Prerequisites) { p.Resources = resources.Settings{storages("node={{node}}")} }),
+		"resources of all nodes, one owned by the node": only(func(p *config.Prerequisites) {
+			p.Resources = resources.Settings{storages("node=node-a")}
+		}),
+		"resources of all nodes, one of the node's name": only(func(p *config.Prerequisites) {
+			p.Resources = resources.Settings{storages("node=named")}
+		}),
+		"resources of all nodes, none of this one": only(func(p *config.Prerequisites) {
+			p.Resources = resources.Settings{storages("node=other")}
+		}),
+		"csiNodes": only(func(p *config.Prerequisites) { p.CSINodes = csinodes.Settings{{Driver: "disk.example.com"}} }),
+		"resourceSlices": only(func(p *config.Prerequisites) {
+			p.ResourceSlices = resourceslices.Settings{{Driver: "gpu.example.com"}}
+		}),
 		"condition": only(func(p *config.Prerequisites) {
 			p.Conditions = conditions.Settings{{Type: "Storage", Status: corev1.ConditionTrue}}
 		}),
@@ -60,7 +78,8 @@ func TestEvidenceOfAnEarlierNode(t *testing.T) {
 			"rebooted, then a new process": {verdict: "boot-1", counts: time.Minute},
 			"verified in this boot":        {verdict: "boot-2"},
 		} {
-			if name == "none of all" || name == "condition" && tc.older { // conditions end with their Node
+			if name == "none of all" || name == "condition" && tc.older || // conditions end with their Node
+				name == "resources of all nodes, none of this one" {
 				tc.counts = 0
 			}
 			t.Run(name+"/"+history, func(t *testing.T) {
@@ -75,7 +94,14 @@ func TestEvidenceOfAnEarlierNode(t *testing.T) {
 					if tc.older {
 						at = metav1.NewTime(created.Add(-time.Minute))
 					}
-					f := prepare(t, p, mapper(true), dynamicClient(aged(storage("s", "node-a", "True"), at)))
+					owned, named := aged(storage("s", "node-a", "True"), at), aged(storage("node-a", "named", "True"), at)
+					owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "node-a", UID: "node-a"}})
+					named.SetUID("named")
+					f := prepare(t, p, mapper(true), dynamicClient(owned, named, aged(storage("o", "other", "True"), at)))
+					disk, gpu := csiNode("node-a", "node-a", storagev1.CSINodeDriver{Name: "disk.example.com"}), slice(1, "node-a", "p", 1, 1)
+					disk.CreationTimestamp, gpu.CreationTimestamp = at, at
+					f.must(f.kubernetes.Tracker().Add(disk))
+					f.must(f.kubernetes.Tracker().Add(gpu))
 					agent, own := pod("agent", "node-a", ready, warm), podOf("d", "node-a", ready)
 					agent.UID, own.UID, agent.CreationTimestamp, own.CreationTimestamp = "agent", "own", at, at
 					f.must(f.kubernetes.Tracker().Add(daemonSet("d")))
@@ -102,9 +128,17 @@ func TestEvidenceOfAnEarlierNode(t *testing.T) {
 								f.pods.Modify(agent)
 								_, err := f.kubernetes.CoreV1().Pods("x").Update(f.ctx, own, metav1.UpdateOptions{})
 								f.must(err)
-								again := aged(storage("s", "node-a", "True"), at)
-								again.SetResourceVersion("4711")
-								_, err = f.dynamic.Resource(storageResource).Update(f.ctx, again, metav1.UpdateOptions{})
+								for _, u := range []*unstructured.Unstructured{owned, named} {
+									u.SetResourceVersion("4711")
+									_, err = f.dynamic.Resource(storageResource).Update(f.ctx, u, metav1.UpdateOptions{})
+									f.must(err)
+								}
+								disk, gpu := disk.DeepCopy(), gpu.DeepCopy()
+								disk.Spec.Drivers[0].Allocatable = &storagev1.VolumeNodeResources{Count: ptr.To[int32](25)}
+								_, err = f.kubernetes.StorageV1().CSINodes().Update(f.ctx, disk, metav1.UpdateOptions{})
+								f.must(err)
+								gpu.ResourceVersion = "4711"
+								_, err = f.kubernetes.ResourceV1().ResourceSlices().Update(f.ctx, gpu, metav1.UpdateOptions{})
 								f.must(err)
 								n.Status.Conditions[1].LastTransitionTime = later
 								synctest.Wait()
@@ -122,6 +156,41 @@ func TestEvidenceOfAnEarlierNode(t *testing.T) {
 							t.Fatalf("looks again at %s, began %s", unmet[0].Until, began)
 						}
 					}
+				})
+			})
+		}
+	}
+}
+
+// TestObjectsOfAnEarlierNode checks that a custom resource that an earlier Node of the name owns does not count, and
+// that one of another node does not matter.
+func TestObjectsOfAnEarlierNode(t *testing.T) {
+	owner := func(kind, name string, uid types.UID) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: "v1", Kind: kind, Name: name, UID: uid}}
+	}
+	for selector, what := range map[string]string{"node={{node}}": "Storage (node=node-a)", "": "Storage"} {
+		for name, c := range map[string]struct {
+			owners []metav1.OwnerReference
+			counts bool
+		}{
+			"this node":                      {owner("Node", "node-a", "node-a"), true},
+			"an earlier node":                {owner("Node", "node-a", "before"), false},
+			"another node":                   {owner("Node", "node-b", "before"), true},
+			"something else of the name":     {owner("Machine", "node-a", "before"), true},
+			"nobody":                         {nil, true},
+			"something else and the earlier": {append(owner("Machine", "m", "m"), owner("Node", "node-a", "before")...), false},
+		} {
+			t.Run(selector+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := storage("s", "node-a", "True")
+					s.SetOwnerReferences(c.owners)
+					p := config.Prerequisites{Resources: resources.Settings{storages(selector)}}
+					f := prepare(t, p, mapper(true), dynamicClient(s)).start()
+					why := ""
+					if !c.counts {
+						why = what + " Attached to be True (s belongs to an earlier node of this name)"
+					}
+					f.waits("node-a", why)
 				})
 			})
 		}

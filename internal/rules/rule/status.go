@@ -195,8 +195,9 @@ func Status(r *Rule, have v1alpha1.NodeReadinessRuleStatus, t *Tally, failed map
 func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 // Conditions are the conditions of a rule that is served here. The older rule that decides about its taint is by, nil
-// for none. The value of rules.maxClosedPercent is percent, 0 for no limit. Unchanged conditions keep the time in have.
-func Conditions(r *Rule, have []metav1.Condition, by *Rule, t *Tally, percent int32,
+// for none. The value of rules.maxClosedPercent is percent, 0 for no limit. The condition tolerated is whether the
+// controller tolerates the taint, nil for none. Unchanged conditions keep the time in have.
+func Conditions(r *Rule, have []metav1.Condition, by *Rule, t *Tally, percent int32, tolerated *metav1.Condition,
 	now time.Time) []metav1.Condition {
 	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
 	conditions := []metav1.Condition{acceptedCondition(r, by)}
@@ -217,7 +218,11 @@ func Conditions(r *Rule, have []metav1.Condition, by *Rule, t *Tally, percent in
 		serving.Reason = v1alpha1.ReasonDryRun
 		serving.Message = "the rule changes no node; dryRunResults shows the changes that it would make"
 	}
-	return completed(r, have, append(conditions, serving), now)
+	conditions = append(conditions, serving)
+	if tolerated != nil {
+		conditions = append(conditions, *tolerated)
+	}
+	return completed(r, have, conditions, now)
 }
 
 func acceptedCondition(r, by *Rule) metav1.Condition {

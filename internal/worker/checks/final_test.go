@@ -3,14 +3,15 @@ package checks_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -68,6 +69,7 @@ func overTLS(config *tls.Config, serve func(net.Conn)) func(net.Conn) {
 		secure := tls.Server(c, config)
 		if secure.Handshake() == nil {
 			serve(secure)
+			_ = secure.Close()
 		}
 	}
 }
@@ -81,27 +83,20 @@ func speaks(answer string) func(net.Conn) {
 	}
 }
 
-// negativeSerial makes the serial number of a certificate negative, which Go does not read (istio/istio#56815).
-func negativeSerial(t *testing.T, c tls.Certificate) tls.Certificate {
-	t.Helper()
-	parsed, err := x509.ParseCertificate(c.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	serial := parsed.SerialNumber.Bytes()
-	changed := append([]byte{serial[0] | 0x80}, serial[1:]...)
-	if parsed.SerialNumber.BitLen()%8 == 0 {
-		serial = append([]byte{0}, serial...)
-		changed = append([]byte{0x80}, changed...)
-	}
-	c.Certificate = [][]byte{bytes.Replace(bytes.Clone(c.Certificate[0]), serial, changed, 1)}
-	return c
+// fault is what a server does wrong, and what the checks say of it.
+type fault struct {
+	name   string
+	serve  func(net.Conn)
+	reason check.Reason
+	says   string
 }
 
-// TestFaultsThatRepeatingDoesNotCure checks that they have reasons of their own, and that the check ends with them. At
-// most a second ClientHello, a small one, is sent for each request; serviceDiscovery sends two.
-func TestFaultsThatRepeatingDoesNotCure(t *testing.T) {
-	authority := tlstest.NewAuthority(t)
+// answersOK is the answer of a server without a fault.
+const answersOK = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+
+// faults are those of TLS and of HTTP that repeating does not cure.
+func faults(t *testing.T, authority *tlstest.Authority) []fault {
+	t.Helper()
 	good := authority.Issue(t, tlstest.Certificate{})
 	with := func(c tls.Certificate, change func(*tls.Config)) *tls.Config {
 		config := &tls.Config{Certificates: []tls.Certificate{c}, MinVersion: tls.VersionTLS12}
@@ -114,25 +109,20 @@ func TestFaultsThatRepeatingDoesNotCure(t *testing.T) {
 	trailing.Certificate = [][]byte{append(bytes.Clone(good.Certificate[0]), 0)}
 	alert := func(code string) func(net.Conn) { return sends("\x15\x03\x03\x00\x02\x02" + code) }
 	plain := with(good, nil)
-	for _, c := range []struct {
-		name   string
-		serve  func(net.Conn)
-		reason check.Reason
-		says   string
-	}{
+	return []fault{
 		{"alert: handshake failure", alert("\x28"), check.ReasonTLSFailed, "handshake failure"},
 		{"alert: internal error", alert("\x50"), check.ReasonTLSFailed, "internal error"},
 		{"alert: protocol version", alert("\x46"), check.ReasonTLSFailed, "protocol version not supported"},
 		{"a client certificate is required", overTLS(with(good, func(c *tls.Config) {
 			c.ClientAuth = tls.RequireAnyClientCert
-		}), speaks("")), check.ReasonTLSFailed, "certificate required"},
+		}), speaks(answersOK)), check.ReasonTLSFailed, "certificate required"},
 		{"a client certificate is required by TLS 1.2", overTLS(with(good, func(c *tls.Config) {
 			c.ClientAuth, c.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12
-		}), speaks("")), check.ReasonTLSFailed, "ended the TLS handshake"},
-		{"TLS 1.1", sends(serverHello11), check.ReasonTLSFailed, "it speaks only TLS 1.1"},
-		{"a negative serial number", overTLS(with(negativeSerial(t, good), nil), speaks("")), check.ReasonTLSFailed,
-			"Go cannot read its certificate: x509: negative serial number"},
-		{"bytes after the certificate", overTLS(with(trailing, nil), speaks("")), check.ReasonTLSFailed,
+		}), speaks(answersOK)), check.ReasonTLSFailed, "ended the TLS handshake"},
+		{"TLS 1.1", overTLS(only11(good), speaks(answersOK)), check.ReasonTLSFailed, "it speaks only TLS 1.1"},
+		{"a negative serial number", overTLS(with(authority.Negative(t, good), nil), speaks(answersOK)),
+			check.ReasonTLSFailed, "Go cannot read its certificate: x509: negative serial number"},
+		{"bytes after the certificate", overTLS(with(trailing, nil), speaks(answersOK)), check.ReasonTLSFailed,
 			"Go cannot read its certificate: x509: trailing data"},
 		{"no TLS", sends("HTTP/1.1 400 Bad Request\r\n\r\n"), check.ReasonTLSFailed, "plain HTTP"},
 		{"no TLS and no HTTP", sends("SSH-2.0-OpenSSH_9.9\r\n"), check.ReasonTLSFailed, "does not speak TLS"},
@@ -144,7 +134,15 @@ func TestFaultsThatRepeatingDoesNotCure(t *testing.T) {
 			check.ReasonMalformedResponse, "bad Content-Length"},
 		{"a broken body", overTLS(plain, speaks("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n")),
 			check.ReasonMalformedResponse, "chunk"},
-	} {
+	}
+}
+
+// TestFaultsThatRepeatingDoesNotCure checks that they have reasons of their own, and that the check ends with them. At
+// most a second ClientHello, a small one, is sent for each request; serviceDiscovery sends two.
+func TestFaultsThatRepeatingDoesNotCure(t *testing.T) {
+	authority := tlstest.NewAuthority(t)
+	good := authority.Issue(t, tlstest.Certificate{})
+	for _, c := range faults(t, authority) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			address, count := connections(t, c.serve)
@@ -172,6 +170,19 @@ func TestFaultsThatRepeatingDoesNotCure(t *testing.T) {
 			}
 		})
 	}
+}
+
+// only11 is a server that speaks only TLS 1.1, and selects it for any client, as those from before TLS 1.3 do.
+func only11(c tls.Certificate) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{c}, MinVersion: tls.VersionTLS11, MaxVersion: tls.VersionTLS11,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if slices.Contains(hello.SupportedVersions, tls.VersionTLS11) {
+				return nil, nil
+			}
+			_, _ = io.WriteString(hello.Conn, serverHello11)
+			_, err := io.Copy(io.Discard, hello.Conn)
+			return nil, cmp.Or(err, io.EOF)
+		}}
 }
 
 // serverHello11 is the ServerHello of a server that selects TLS 1.1.

@@ -5,9 +5,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"io"
 	"log"
@@ -85,6 +87,42 @@ func (a *Authority) Issue(t testing.TB, c Certificate) tls.Certificate {
 	key := newKey(t)
 	chain := append([][]byte{a.sign(t, template, a.cert, key).Raw}, a.chain...)
 	return tls.Certificate{Certificate: chain, PrivateKey: key}
+}
+
+// Negative signs a server certificate again, with a negative serial number, which Go does not read (istio/istio#56815).
+func (a *Authority) Negative(t testing.TB, c tls.Certificate) tls.Certificate {
+	t.Helper()
+	var outer struct {
+		TBS       asn1.RawValue
+		Algorithm pkix.AlgorithmIdentifier
+		Signature asn1.BitString
+	}
+	// Version, serial number and the rest (RFC 5280, section 4.1).
+	var inner []asn1.RawValue
+	if _, err := asn1.Unmarshal(c.Certificate[0], &outer); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := asn1.Unmarshal(outer.TBS.FullBytes, &inner); err != nil {
+		t.Fatal(err)
+	}
+	inner[1] = asn1.RawValue{Tag: asn1.TagInteger, Bytes: []byte{0x80, 1}}
+	tbs, err := asn1.Marshal(inner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := sha256.Sum256(tbs)
+	signature, err := ecdsa.SignASN1(rand.Reader, a.key, digest[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer.TBS = asn1.RawValue{FullBytes: tbs}
+	outer.Signature = asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}
+	der, err := asn1.Marshal(outer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Certificate = append([][]byte{der}, c.Certificate[1:]...)
+	return c
 }
 
 // Serve runs an HTTPS server on 127.0.0.1 until the test ends.

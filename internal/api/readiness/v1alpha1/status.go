@@ -34,7 +34,7 @@ type NodeReadinessRuleStatus struct {
 	// DryRunResults are what a rule with dryRun would change.
 	// +optional
 	DryRunResults *DryRunResults `json:"dryRunResults,omitempty"`
-	// Conditions are Serving, Accepted and, where rules.maxClosedPercent is set, ClosingLimited.
+	// Conditions are Serving, Accepted, Tolerated and, where rules.maxClosedPercent is set, ClosingLimited.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -53,19 +53,24 @@ const (
 	ConditionAccepted = "Accepted"
 	// ConditionClosingLimited reports whether rules.maxClosedPercent keeps the rule from tainting nodes again.
 	ConditionClosingLimited = "ClosingLimited"
+	// ConditionTolerated reports whether the controller's own pods tolerate the rule's taint.
+	ConditionTolerated = "Tolerated"
 )
 
 // Reasons of those conditions.
 const (
-	ReasonServing      = "Serving"
-	ReasonDryRun       = "DryRun"
-	ReasonRefused      = "Refused"
-	ReasonStandingBack = "StandingBack"
-	ReasonForbidden    = "Forbidden"
-	ReasonAccepted     = "Accepted"
-	ReasonOverruled    = "Overruled"
-	ReasonLimitReached = "LimitReached"
-	ReasonBelowLimit   = "BelowLimit"
+	ReasonServing       = "Serving"
+	ReasonDryRun        = "DryRun"
+	ReasonRefused       = "Refused"
+	ReasonStandingBack  = "StandingBack"
+	ReasonForbidden     = "Forbidden"
+	ReasonAccepted      = "Accepted"
+	ReasonOverruled     = "Overruled"
+	ReasonLimitReached  = "LimitReached"
+	ReasonBelowLimit    = "BelowLimit"
+	ReasonTolerated     = "Tolerated"
+	ReasonNotTolerated  = "NotTolerated"
+	ReasonPodUnreadable = "PodUnreadable"
 )
 
 // RuleSummary counts the nodes that a rule selects.

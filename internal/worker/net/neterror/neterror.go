@@ -276,8 +276,8 @@ func validity(cert *x509.Certificate, owner string, now time.Time) (check.Reason
 			"presented %s is not valid before %s, and this node's clock says %s: the clock is probably wrong",
 			owner, stamp(cert.NotBefore), stamp(now))
 	}
-	return check.ReasonCertificateExpired, fmt.Sprintf("presented %s expired at %s, "+
-		"and this node's clock says %s: either it was not renewed or the clock is wrong",
+	return check.ReasonCertificateExpired, fmt.Sprintf("presented %s expired at %s. "+
+		"This node's clock says %s: either it was not renewed or the clock is wrong",
 		owner, stamp(cert.NotAfter), stamp(now))
 }
 
