@@ -64,7 +64,7 @@ var examinations = []struct {
 	{"agents", examineAgents, "no agent can register itself, because no entry of prerequisites.daemonSets has a selector"},
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},
 	{"repair", examineRepair, "no other repairer bypasses the guards, or waits for a condition that is never set"},
-	{"marks", examineMarks, "no other writer takes back the taint or the label of a node that passed"},
+	{"marks", examineMarks, "nodes that pass are released, and no other writer takes back the taint or the label"},
 	{"token", examineToken, "admission policies or Pod Security limit what a stolen token allows"},
 }
 

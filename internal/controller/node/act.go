@@ -103,12 +103,24 @@ func (r *Reconciler) reportRefusal(ctx context.Context, n *corev1.Node, err erro
 	if why == "" {
 		return
 	}
-	in := r.View.Observe(n)
-	plan := decide.RequestRefused(in, why, r.View.Tracker.Now())
+	in, unseen := r.View.Gather(ctx, n)
+	if unseen != nil {
+		return // the watch is behind, and the request is tried again
+	}
+	refused := decide.RequestRefused
+	if errors.As(err, &releaseError{}) {
+		refused = decide.ReleaseRefused
+	}
+	plan := refused(in, why, r.View.Tracker.Now())
 	if _, err := r.setCondition(ctx, decision{node: n, in: in, plan: plan}); err != nil {
 		log.FromContext(ctx).Error(err, "cannot write the condition that shows why the node is not verified")
 	}
 }
+
+// releaseError is the error of a patch that removes the gating taint.
+type releaseError struct{ error }
+
+func (e releaseError) Unwrap() error { return e.error }
 
 // start creates the pod of an attempt.
 func (r *Reconciler) start(ctx context.Context, d decision) error {
@@ -280,6 +292,9 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 		l.Info("the record is replaced", "fault", d.in.Node.RecordProblem)
 	}
 	if err := r.write(ctx, d, plan.Change); err != nil {
+		if plan.Change.Gate == marks.GateOpen {
+			return releaseError{err}
+		}
 		return err
 	}
 	rec := plan.Change.Record

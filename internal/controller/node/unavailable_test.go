@@ -22,7 +22,7 @@ func TestForbiddenWrites(t *testing.T) {
 		says  string
 	}{
 		"patch Node/status": {false, ""},
-		"patch Node":        {true, `Unknown Verifying: The API server refuses a request of the controller: things is forbidden: user "controller" may not patch Node`},
+		"patch Node":        {true, `Unknown ReleaseRefused: The API server refuses the patch that removes the gating taint: things is forbidden: user "controller" may not patch Node`},
 		"create Pod":        {true, "Unknown WorkerInconclusive: PodRefused"},
 		"delete Pod":        {false, "True ChecksPassed"},
 	} {
@@ -75,7 +75,7 @@ func TestDeniedWrites(t *testing.T) {
 		gated bool
 		says  string
 	}{
-		"patch Node":        {true, "Unknown Verifying: The API server refuses a request of the controller: " + denied + "patch Node"},
+		"patch Node":        {true, "Unknown ReleaseRefused: The API server refuses the patch that removes the gating taint: " + denied + "patch Node"},
 		"patch Node/status": {false, ""},
 		"create Pod":        {true, "Unknown WorkerInconclusive: PodRefused"},
 		"delete Pod":        {false, "True ChecksPassed"},
