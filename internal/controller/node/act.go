@@ -327,6 +327,9 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 
 // write writes a change of our marks in one patch, together with what the rules require.
 func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) error {
+	if err := r.confirmRules(ctx, d, false); err != nil {
+		return err
+	}
 	c.Rules = d.rules.Change
 	patch := client.RawPatch(types.MergePatchType, c.Patch(d.node, r.View.Config.Vocabulary()))
 	err := r.Nodes.Patch(ctx, controller.PatchTarget(d.node.Name), patch)
@@ -343,6 +346,26 @@ func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) erro
 	}
 	return nil
 }
+
+// confirmRules has the node decided again if a rule whose taint it gets, or has got, is gone.
+func (r *Reconciler) confirmRules(ctx context.Context, d decision, written bool) error {
+	if r.Rules == nil || d.rules.Change.Empty() {
+		return nil
+	}
+	exist, err := r.Rules.Confirm(ctx, r.Live, d.rules, written)
+	switch {
+	case err != nil:
+		return err
+	case exist:
+		return nil
+	case written:
+		return errDecideAgain
+	}
+	return controller.RetryLater{After: ruleRetry} // a watch shows it
+}
+
+// ruleRetry is when a node whose rule is being deleted is reconciled again.
+const ruleRetry = 100 * time.Millisecond
 
 // applyRules writes what the rules require if nothing else is written.
 func (r *Reconciler) applyRules(ctx context.Context, d decision) error {
