@@ -60,6 +60,7 @@ var examinations = []struct {
 	{"tolerations", examineTolerations, "the controller's pods tolerate the taints of NodeReadinessRules"},
 	{"workers", examineWorkers, "every worker pod is in a namespace that its controller watches"},
 	{"nodes", examineNodes, "worker pods are accepted, and fewer than half of the nodes are closed"},
+	{"taints", examineEarlierTaints, "no node has a gating taint of an earlier configuration"},
 	{"dns", examineDNS, "cluster DNS can run"},
 	{"agents", examineAgents, "no agent can register itself, because no entry of prerequisites.daemonSets has a selector"},
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},
