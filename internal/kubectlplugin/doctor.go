@@ -66,7 +66,7 @@ var examinations = []struct {
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},
 	{"repair", examineRepair, "no other repairer bypasses the guards, or waits for a condition that is never set"},
 	{"marks", examineMarks, "nodes that pass are released, and no other writer takes back the taint or the label"},
-	{"patch", examinePatch, "the API server accepts the patch that releases a node, and nothing is added to it"},
+	{"patch", examinePatch, "no policy refuses the patch that opens a gate, or adds to it"},
 	{"token", examineToken, "admission policies or Pod Security limit what a stolen token allows"},
 }
 
