@@ -20,10 +20,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
-// examinePatch tries the patch that releases a node as a server-side dry run, which stores nothing. It tries that as the
-// controller where the user may impersonate it. It names what another policy or webhook adds to the patch: the chart's
-// own policy may refuse the patch because of that. If the controller's patch is refused, the same patch by the user shows
-// what was added, because the chart's policy does not concern the user.
+// examinePatch tries the patch that releases a node as a server-side dry run, which stores nothing. It tries that as
+// the controller, if the user may impersonate it. It names what another policy or webhook adds to the patch: the
+// chart's own policy may refuse the patch because of that. If the controller's patch is refused, the same patch by the
+// user shows what was added, because the chart's policy does not concern the user.
 func examinePatch(ctx context.Context, v *invocation, d *diagnosis) error {
 	if v.cluster.component != componentController || v.cluster.as == nil {
 		return nil
@@ -83,7 +83,8 @@ func examinePatch(ctx context.Context, v *invocation, d *diagnosis) error {
 	return nil
 }
 
-// patchable is a node to try the patch on: one with a gating taint if there is one, else any that the controller manages.
+// patchable is a node to try the patch on: one with a gating taint, else any that the controller manages. ok is false if
+// there is none.
 func patchable(all []nodeState) (name string, ok bool) {
 	for _, s := range all {
 		if !decide.Eligible(s.in) || s.in.Node.Deleting {
@@ -108,7 +109,8 @@ func mayNotImpersonate(err error) bool {
 const patchTries = 3
 
 // tryPatch sends the patch that releases the node as a dry run, and returns what the answer has beyond it.
-func (v *invocation) tryPatch(ctx context.Context, client kubernetes.Interface, name string) (added []string, err error) {
+func (v *invocation) tryPatch(ctx context.Context, client kubernetes.Interface, name string) (
+	added []string, err error) {
 	vocabulary := v.cluster.config.Vocabulary()
 	for range patchTries {
 		n, err := v.cluster.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})

@@ -20,8 +20,8 @@ import (
 // ownPrefix is the prefix of the names that the project gives its marks, among them the default gating taint.
 const ownPrefix = "node-ready/"
 
-// examineEarlierTaints looks for taints that gated nodes before the configuration changed. Nothing remembers the earlier
-// configuration. So a taint is named by what it looks like: it has a key of the project or the prefix of rules, and no
+// examineEarlierTaints looks for taints that gated nodes before the configuration changed. Nothing remembers the
+// earlier one. So a taint is named by what it looks like: it has a key of the project or the prefix of rules, and no
 // configuration and no rule has it. A note names other taints of old nodes that the autoscaler expects to be temporary.
 func examineEarlierTaints(ctx context.Context, v *invocation, d *diagnosis) error {
 	all, err := v.cluster.nodes(ctx, "")
@@ -78,8 +78,8 @@ func examineEarlierTaints(ctx context.Context, v *invocation, d *diagnosis) erro
 	return nil
 }
 
-// expectedToGo reports whether an autoscaler takes the taint for one that goes by itself: Cluster Autoscaler by its key,
-// or Karpenter by the NodePool of a node that has it.
+// expectedToGo reports whether an autoscaler takes the taint for one that goes by itself: Cluster Autoscaler by its
+// key, or Karpenter by the NodePool of a node that has it.
 func expectedToGo(id marks.TaintID, nodes []nodeState, pools []decide.NodePool) bool {
 	taint := marks.Taint{Key: id.Key, Effect: id.Effect}
 	return knownToClusterAutoscaler(taint) || slices.ContainsFunc(pools, func(p decide.NodePool) bool {
