@@ -3,6 +3,7 @@ package apierr
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -95,6 +96,20 @@ func Refusal(err error, verb Verb) string {
 	}
 	s, _ := answer(err)
 	return s.Message
+}
+
+// ReadReason is the part of the error of a read that is the same in every retry: the reason of a refusal, or that of a
+// webhook that fails (500). It is empty for other errors, which follow one another during an outage.
+func ReadReason(err error) string {
+	s, _ := answer(err)
+	failing := s.Code == http.StatusInternalServerError && s.Reason == metav1.StatusReasonInternalError
+	switch {
+	case Of(err, Read) != Refused && !failing:
+		return ""
+	case s.Reason == "" || s.Reason == metav1.StatusReasonUnknown:
+		return fmt.Sprintf("HTTP %d", s.Code)
+	}
+	return string(s.Reason)
 }
 
 // answer is the status that the API server returned. ok is false if err is none of its answers.

@@ -67,6 +67,9 @@ func TestOf(t *testing.T) {
 			if got := Of(tc.err, verb); got != want {
 				t.Errorf("%s, %s: %q, want %q", name, verb, got, want)
 			}
+			if got := ReadReason(tc.err); verb == Read && (got != "") != (want == Refused || name == "a webhook that is down") {
+				t.Errorf("%s: reason %q", name, got)
+			}
 			if got := Refusal(tc.err, verb); (got != "") != (want == Refused && name != "a webhook's code alone") {
 				t.Errorf("%s, %s: refusal %q", name, verb, got)
 			}

@@ -247,12 +247,26 @@ func PodDelayed(in Input, message string, now time.Time) Plan {
 // RequestRefused is the plan for a node that cannot be verified because the API server refuses a request of the
 // controller with the given message. The request is tried again.
 func RequestRefused(in Input, message string, now time.Time) Plan {
+	return refused(in, marks.ReasonVerifying, "The API server refuses a request of the controller: "+message, now)
+}
+
+// ReleaseRefused is RequestRefused for a patch that removes the gating taint. Its event is one for each verification.
+func ReleaseRefused(in Input, message string, now time.Time) Plan {
+	text := "The API server refuses the patch that removes the gating taint: " + message
+	return refused(in, marks.ReasonReleaseRefused, text, now)
+}
+
+func refused(in Input, reason, text string, now time.Time) Plan {
 	if in.Node.Deleting || !Eligible(in) || !NeedsVerification(in, now) {
 		return Plan{}
 	}
 	d := newDecision(in, Evidence{}, now)
-	text := "The API server refuses a request of the controller: " + message
-	d.Condition = unknownCondition(marks.ReasonVerifying, text, now)
+	d.Condition = unknownCondition(reason, text, now)
+	if reason == marks.ReasonReleaseRefused {
+		began, _ := RoundStart(in, now)
+		d.Events = []Event{{Reason: EventReleaseRefused, Key: fmt.Sprintf("refused@%d", began.UnixMicro()),
+			Message: d.Condition.Message}}
+	}
 	d.reportDeadline()
 	return d.Plan
 }

@@ -294,6 +294,45 @@ func TestImpeded(t *testing.T) {
 	}
 }
 
+// A refused release has a reason of its own, and one event for each verification, whatever the API server says.
+func TestReleaseRefused(t *testing.T) {
+	const why = "admission webhook denied the request"
+	for name, tc := range map[string]struct {
+		in     Input
+		reason string
+	}{
+		"the first attempt":      {given(), marks.ReasonReleaseRefused},
+		"after a failure":        {failing(1), marks.ReasonReleaseRefused},
+		"verified before":        {verified(rebootedTo("b2")), marks.ReasonReleaseRefused},
+		"past its deadline":      {given(pastDeadline), marks.ReasonDeadlineExceeded},
+		"verified":               {verified(), ""},
+		"opted out":              {given(skipped), ""},
+		"another installation's": {given(unselected), ""},
+		"on its way out":         {given(func(in *Input) { in.Node.Deleting = true }), ""},
+	} {
+		p, again := ReleaseRefused(tc.in, why, now), ReleaseRefused(tc.in, "another answer", now.Add(time.Second))
+		if tc.reason == "" {
+			if p.Condition != nil || len(p.Events) > 0 {
+				t.Errorf("%s: %+v", name, p)
+			}
+			continue
+		}
+		if reasonOf(p.Condition) != tc.reason || !strings.Contains(p.Condition.Message, why) || p.Step != StepNone {
+			t.Errorf("%s: %+v", name, p.Condition)
+		}
+		if len(p.Events) == 0 || p.Events[0].Reason != EventReleaseRefused || p.Events[0].Key != again.Events[0].Key ||
+			!strings.Contains(p.Events[0].Message, why) {
+			t.Errorf("%s: events %+v, then %+v", name, p.Events, again.Events)
+		}
+	}
+	opened := given(ungated, func(in *Input) {
+		in.Node.Condition = &corev1.NodeCondition{Status: corev1.ConditionUnknown, Reason: marks.ReasonReleaseRefused}
+	})
+	if !OpenedUnverified(opened) {
+		t.Error("a node that waited for its release and lost the taint counts as one that never had it")
+	}
+}
+
 // While the pod of an attempt that is due is rejected, the condition names no time that is over.
 func TestADelayedPodNamesNoPastTime(t *testing.T) {
 	const why = "admission webhook down.example.com failed"

@@ -138,7 +138,7 @@ func (d *decision) blockedBy() string {
 	if c := d.Condition; c != nil {
 		switch c.Reason {
 		case marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration, marks.ReasonWaitingForSlot,
-			marks.ReasonRulesUnavailable:
+			marks.ReasonRulesUnavailable, marks.ReasonReleaseRefused:
 			return c.Message
 		}
 	}

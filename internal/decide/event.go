@@ -80,9 +80,11 @@ var (
 	// EventBootIDFlapping is of a node under whose name two machines report.
 	EventBootIDFlapping = Warning("BootIDFlapping", "Verify", RankDecision)
 	// EventGateRemoved is of a node whose gating taint another writer removed before the node had a record.
-	EventGateRemoved   = Warning("GateRemoved", "Verify", RankDecision)
-	EventBackfilled    = Warning("Backfilled", "AddTaint", RankDecision)
-	EventUnsupportedOS = Warning("UnsupportedOS", "Verify", RankDecision)
+	EventGateRemoved = Warning("GateRemoved", "Verify", RankDecision)
+	// EventReleaseRefused is of a node whose gating taint the API server does not let the controller remove.
+	EventReleaseRefused = Warning("ReleaseRefused", "Release", RankDecision)
+	EventBackfilled     = Warning("Backfilled", "AddTaint", RankDecision)
+	EventUnsupportedOS  = Warning("UnsupportedOS", "Verify", RankDecision)
 	// EventReportMissing is about a worker that passed but left no report, so its checks are unknown.
 	EventReportMissing = Warning("ReportMissing", "Verify", RankDecision)
 	// EventRulesUnavailable is on a rule that cannot be served, and on each node that waits for it.

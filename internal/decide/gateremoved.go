@@ -19,7 +19,7 @@ func OpenedUnverified(in Input) bool {
 	n, gated := in.Node, !in.GateOpenSeen.IsZero()
 	if c := n.Condition; c != nil && c.Status == corev1.ConditionUnknown {
 		gated = gated || slices.Contains([]string{marks.ReasonGateRemoved, marks.ReasonVerifying, marks.ReasonWaitingForSlot,
-			marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration}, c.Reason)
+			marks.ReasonWaitingForPrerequisites, marks.ReasonWaitingForRegistration, marks.ReasonReleaseRefused}, c.Reason)
 	}
 	return gated && !n.Gated && !n.Labelled && !n.HasRecord && !in.Config.NodeManagement.VerifyUntainted &&
 		in.LocalWorker == nil && Eligible(in)

@@ -48,7 +48,9 @@ const fieldManager = "kubectl-node-ready"
 type cluster struct {
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
-	config  *config.Config
+	// as makes a client that impersonates a user; nil where there is none.
+	as     func(user string) (kubernetes.Interface, error)
+	config *config.Config
 	// component is componentDaemonSet in DaemonSet mode.
 	component string
 	// namespace of the worker pods; empty for all.
@@ -77,6 +79,11 @@ func (v *invocation) connect() error {
 	v.cluster = &cluster{}
 	if v.cluster.client, err = kubernetes.NewForConfigAndClient(rc, connection); err != nil {
 		return err
+	}
+	v.cluster.as = func(user string) (kubernetes.Interface, error) {
+		other := rest.CopyConfig(rc)
+		other.Impersonate = rest.ImpersonationConfig{UserName: user}
+		return kubernetes.NewForConfig(other)
 	}
 	v.cluster.dynamic, err = dynamic.NewForConfigAndClient(rc, connection)
 	return err

@@ -60,11 +60,13 @@ var examinations = []struct {
 	{"tolerations", examineTolerations, "the controller's pods tolerate the taints of NodeReadinessRules"},
 	{"workers", examineWorkers, "every worker pod is in a namespace that its controller watches"},
 	{"nodes", examineNodes, "worker pods are accepted, and fewer than half of the nodes are closed"},
+	{"taints", examineEarlierTaints, "no node has a gating taint of an earlier configuration"},
 	{"dns", examineDNS, "cluster DNS can run"},
 	{"agents", examineAgents, "no agent can register itself, because no entry of prerequisites.daemonSets has a selector"},
 	{"autoscaler", examineAutoscaler, "the autoscaler knows the gating taints"},
 	{"repair", examineRepair, "no other repairer bypasses the guards, or waits for a condition that is never set"},
-	{"marks", examineMarks, "no other writer takes back the taint or the label of a node that passed"},
+	{"marks", examineMarks, "nodes that pass are released, and no other writer takes back the taint or the label"},
+	{"patch", examinePatch, "no policy refuses the patch that opens a gate, or adds to it"},
 	{"token", examineToken, "admission policies or Pod Security limit what a stolen token allows"},
 }
 

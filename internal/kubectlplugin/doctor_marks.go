@@ -10,16 +10,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 // namedNodes is how many nodes a finding about many of them names.
 const namedNodes = 3
 
-// examineMarks finds nodes whose passes another writer takes back, by the field manager that does, and nodes that were
-// opened before they were verified.
+// examineMarks finds nodes whose passes another writer takes back, by the field manager that does, nodes that were
+// opened before they were verified, and nodes whose gating taint the controller may not remove.
 func examineMarks(ctx context.Context, v *invocation, d *diagnosis) error {
 	taken := map[string][]string{}
-	var open []string
+	var open, closed []string
 	err := each(ctx, v.cluster.client.CoreV1().Nodes().List, "", func(n *corev1.Node) {
 		s := observe(v.cluster.config, n, nil)
 		if r := s.in.Node.Record; decide.MarksTakenBack(r, v.now) {
@@ -28,7 +29,16 @@ func examineMarks(ctx context.Context, v *invocation, d *diagnosis) error {
 		if decide.OpenedUnverified(s.in) {
 			open = append(open, n.Name)
 		}
+		if c := s.in.Node.Condition; s.in.Node.Gated && c != nil && c.Reason == marks.ReasonReleaseRefused {
+			closed = append(closed, n.Name)
+		}
 	})
+	if len(closed) > 0 {
+		d.found("release refused: the API server refuses the patch that removes the gating taint of "+someOf(closed),
+			"kubectl describe node quotes the refusal. If a permission is missing, run helm upgrade; correct an admission "+
+				"policy of yours. AKS refuses to remove a pool's node taints: set nodeInitializationTaints instead "+
+				"(docs/guides/autoscalers.md)")
+	}
 	if len(open) > 0 {
 		d.found("opened unverified: another writer removed the gating taint of "+someOf(open)+" before they were verified",
 			"kubectl describe node shows the writer, and how to verify the node. Correct the writer, which may write "+

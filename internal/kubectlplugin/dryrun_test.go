@@ -49,3 +49,30 @@ func TestADryRunIsWhyNodesArePending(t *testing.T) {
 		}
 	}
 }
+
+// explain says in its header that a dry run changes nothing, before anything else about the node.
+func TestExplainNamesTheDryRun(t *testing.T) {
+	for args, isDry := range map[string]bool{"--dry-run": true, "--dry-run=true": true, "--dry-run=false": false, "--log-level=debug": false, "none": false} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "own", Name: "c", Labels: map[string]string{
+			workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: componentController}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "controller", Args: []string{args}}}}}
+		client := fake.NewClientset(makeNode(gated))
+		if args != "none" {
+			client = fake.NewClientset(makeNode(gated), pod)
+		}
+		for _, output := range []string{"", "json"} {
+			v := &invocation{now: now, args: []string{"n"}, output: output, cluster: &cluster{client: client,
+				component: componentController, controllerNamespace: "own", config: configuration(t, `{"rules":{"enabled":false}}`)}}
+			if err := explain(t.Context(), v); err != nil {
+				t.Fatal(err)
+			}
+			got := v.out.String()
+			if header := strings.Contains(got, "Dry run: "+dryRunText+"\n\n"); header != (isDry && output == "") {
+				t.Errorf("%s %s: the header is there: %t\n%s", args, output, header, got)
+			}
+			if at := strings.Index(got, "\nNode "); output == "" && isDry && at < strings.Index(got, dryRunText) {
+				t.Errorf("%s: the node comes first:\n%s", args, got)
+			}
+		}
+	}
+}

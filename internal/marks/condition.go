@@ -27,6 +27,9 @@ const (
 	ReasonRulesUnavailable        = "RulesUnavailable"        // Unknown
 	// ReasonGateRemoved is of a node that another writer opened before it was verified; Unknown.
 	ReasonGateRemoved = "GateRemoved"
+	// ReasonReleaseRefused is of a node whose gating taint the API server does not let the controller remove. A permission
+	// is missing, or an admission policy refuses it, such as AKS' own for the taints of a node pool; Unknown.
+	ReasonReleaseRefused = "ReleaseRefused"
 )
 
 // ReasonVerificationFailed is the reason of every condition that asks a repairer to act on a node, whatever its type

@@ -1,18 +1,19 @@
 package remediation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
@@ -66,8 +67,8 @@ func (c *NodeClaims) list(ctx context.Context) (claimIndex, error) {
 			return true
 		})
 	switch {
-	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
-		return claimIndex{}, nil // Karpenter is not installed; IsNotFound: its CRD was removed since it was discovered
+	case meta.IsNoMatchError(err) || apierr.Of(err, apierr.Read) == apierr.Gone:
+		return claimIndex{}, nil // Karpenter is not installed; Gone: its CRD was removed since it was discovered
 	case err != nil:
 		log.FromContext(ctx).Error(err, "NodeClaims could not be listed")
 		return claimIndex{}, err
@@ -76,12 +77,7 @@ func (c *NodeClaims) list(ctx context.Context) (claimIndex, error) {
 }
 
 // reason is the part of an API error that is the same each time.
-func reason(err error) string {
-	if r := apierrors.ReasonForError(err); r != metav1.StatusReasonUnknown {
-		return string(r)
-	}
-	return "no usable answer"
-}
+func reason(err error) string { return cmp.Or(apierr.ReadReason(err), "no usable answer") }
 
 // claimIndex holds, of all NodeClaims, what match needs.
 type claimIndex struct {

@@ -46,7 +46,7 @@ func TestFindStartsOverOnceWhenTheListingExpires(t *testing.T) {
 	s = fleet(1201)
 	s.fail = map[int]error{2: expired, 4: expired}
 	got = (&NodeClaims{Reader: s}).Find(t.Context(), node("n0", "p0", "default"), true)
-	mustBe(t, "expired twice", got, owner.Owner{Problem: "NodeClaims could not be listed (Expired)"})
+	mustBe(t, "expired twice", got, owner.Owner{Problem: "NodeClaims could not be listed (no usable answer)"})
 	mustBe(t, "pages", s.lists, 4)
 }
 
@@ -105,7 +105,9 @@ func TestFindTurnsErrorsIntoStableProblems(t *testing.T) {
 		want string
 	}{
 		"forbidden":  {apierrors.NewForbidden(nodeClaims, "", errors.New("request 17")), "Forbidden"},
-		"overloaded": {apierrors.NewTooManyRequests("request 17", 3), "TooManyRequests"},
+		"a proxy's":  {apierrors.NewGenericServerResponse(418, "get", schema.GroupResource{}, "", "request 17", 0, true), "HTTP 418"},
+		"overloaded": {apierrors.NewTooManyRequests("request 17", 3), "no usable answer"},
+		"starting":   {apierrors.NewServiceUnavailable("request 17"), "no usable answer"},
 		"broken":     {apierrors.NewInternalError(errors.New("request 17")), "InternalError"},
 		"no network": {errors.New("dial tcp 10.0.0.1:443 from port 31745"), "no usable answer"},
 	} {

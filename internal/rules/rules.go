@@ -56,6 +56,8 @@ type Rules struct {
 	// here, whether the cache shows it or not. Decisions about nodes are concurrent, and rules.maxClosedPercent must
 	// hold for all of them together. A node stays here until a decision finds it without the taint and open.
 	closing map[string]map[string]bool
+	// confirmed are the rules, by UID, that still existed after their first taint was written.
+	confirmed map[string]bool
 	// refused says why the API server refuses a rule's finalizer, by the rule's UID.
 	refused map[string]string
 	// pending counts the decisions that are not written yet, by the generation of the set of rules that they were made
@@ -119,6 +121,7 @@ func (r *Rules) Replace(ctx context.Context, all []*v1alpha1.NodeReadinessRule) 
 	r.mu.Lock()
 	r.set, r.tallies, r.serving.definition, r.serving.unlisted = next, nil, definitionPresent, ""
 	maps.DeleteFunc(r.closing, func(uid string, _ map[string]bool) bool { return !uids[uid] })
+	maps.DeleteFunc(r.confirmed, func(uid string, _ bool) bool { return !uids[uid] })
 	if len(next.rules) == 0 { // as state leaves it, where none was there from the start
 		maps.DeleteFunc(r.nodes, func(_ string, s *nodeState) bool { return s.failed == nil && s.reported == "" })
 	}

@@ -261,7 +261,7 @@ func (p Path) answered(l *Leader, w *World, n *corev1.Node) {
 		if l.Fault.Code == 404 || l.Fault.Code == 409 { // somebody else wrote or deleted the ledger: it is read again
 			return
 		}
-		if l.Fault.Code == 403 && w.EventCount(n.Name, decide.EventHeld) > 0 { // it cannot be begun, and the node says so
+		if refused && w.EventCount(n.Name, decide.EventHeld) > 0 { // it cannot be begun, and the node says so
 			return
 		}
 	}

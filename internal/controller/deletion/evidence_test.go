@@ -1,11 +1,17 @@
 package deletion_test
 
 import (
+	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
@@ -81,6 +87,45 @@ func TestForbiddenDeletion(t *testing.T) {
 			l.RunFor(5 * time.Minute)
 			if again := w.ConditionText(n.Name); again != said {
 				t.Errorf("then it says %q", again)
+			}
+		})
+	}
+}
+
+// The API server refuses to create the ledger, in whatever way. The node is held and says what a person has to fix, in
+// a text that stays the same.
+func TestRefusedLedger(t *testing.T) {
+	t.Parallel()
+	for code, says := range map[int]string{
+		http.StatusForbidden:           "create the ledger: the service account lacks a permission",
+		http.StatusUnprocessableEntity: "create the ledger: the server rejected our request due to an error in our request",
+		http.StatusBadRequest:          "create the ledger: the server rejected our request for an unknown reason",
+		http.StatusMethodNotAllowed:    "create the ledger: the server does not allow this method on the requested resource",
+	} {
+		t.Run(strconv.Itoa(code), func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, `{"nodeManagement":{"deleteFailedNodes":true}}`)
+			w.Verified("control")
+			n := w.Exhausted("n", world.Pooled)
+			w.Claim(n)
+			cm := &corev1.ConfigMap{}
+			cm.Namespace, cm.Name = w.Namespace, ledger.Name
+			w.Must(client.IgnoreNotFound(w.API.Delete(w.Ctx, cm)))
+			l := w.Lead(func(l *world.Leader) {
+				l.Refuse = func(o client.Object) error {
+					if _, ok := o.(*corev1.ConfigMap); !ok {
+						return nil
+					}
+					return world.Refusal(code, "create ConfigMap")
+				}
+			})
+			l.RunFor(2 * time.Minute)
+			said := w.ConditionText(n.Name)
+			if !strings.HasPrefix(said, "Unknown RemediationHeld: ") || !strings.Contains(said, says) {
+				t.Errorf("it says %q", said)
+			}
+			if l.RunFor(5 * time.Minute); w.Deleting(n.Name) || w.ConditionText(n.Name) != said || w.EventCount(n.Name, decide.EventHeld) != 1 {
+				t.Errorf("then it says %q, %d events", w.ConditionText(n.Name), w.EventCount(n.Name, decide.EventHeld))
 			}
 		})
 	}

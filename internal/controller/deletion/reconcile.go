@@ -340,13 +340,16 @@ func (r *Reconciler) count(ctx context.Context, in decide.Input, ev decide.Evide
 // problem is what an operator has to fix before evidence can be read. The text does not vary. It is empty for an error
 // that may pass by itself.
 func problem(err error) string {
+	const what = "cannot read the guard's data, or create the ledger: "
 	switch {
 	case errors.Is(err, ledger.ErrUnreadable):
 		return err.Error()
+	case apierr.Of(err, apierr.Read) != apierr.Refused:
+		return ""
 	case apierrors.IsForbidden(err):
-		return "cannot read the guard's data, or create the ledger: the service account lacks a permission"
+		return what + "the service account lacks a permission"
 	}
-	return ""
+	return what + attempt.Text(apierr.Refusal(err, apierr.Read))
 }
 
 // unexplained returns an error that is to be retried. It is nil for an error with a problem to report.

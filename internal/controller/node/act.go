@@ -103,12 +103,24 @@ func (r *Reconciler) reportRefusal(ctx context.Context, n *corev1.Node, err erro
 	if why == "" {
 		return
 	}
-	in := r.View.Observe(n)
-	plan := decide.RequestRefused(in, why, r.View.Tracker.Now())
+	in, unseen := r.View.Gather(ctx, n)
+	if unseen != nil {
+		return // the watch is behind, and the request is tried again
+	}
+	refused := decide.RequestRefused
+	if errors.As(err, &releaseError{}) {
+		refused = decide.ReleaseRefused
+	}
+	plan := refused(in, why, r.View.Tracker.Now())
 	if _, err := r.setCondition(ctx, decision{node: n, in: in, plan: plan}); err != nil {
 		log.FromContext(ctx).Error(err, "cannot write the condition that shows why the node is not verified")
 	}
 }
+
+// releaseError is the error of a patch that removes the gating taint.
+type releaseError struct{ error }
+
+func (e releaseError) Unwrap() error { return e.error }
 
 // start creates the pod of an attempt.
 func (r *Reconciler) start(ctx context.Context, d decision) error {
@@ -280,6 +292,9 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 		l.Info("the record is replaced", "fault", d.in.Node.RecordProblem)
 	}
 	if err := r.write(ctx, d, plan.Change); err != nil {
+		if plan.Change.Gate == marks.GateOpen {
+			return releaseError{err}
+		}
 		return err
 	}
 	rec := plan.Change.Record
@@ -312,6 +327,9 @@ func (r *Reconciler) record(ctx context.Context, d decision, plan decide.Plan) e
 
 // write writes a change of our marks in one patch, together with what the rules require.
 func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) error {
+	if err := r.confirmRules(ctx, d, false); err != nil {
+		return err
+	}
 	c.Rules = d.rules.Change
 	patch := client.RawPatch(types.MergePatchType, c.Patch(d.node, r.View.Config.Vocabulary()))
 	err := r.Nodes.Patch(ctx, controller.PatchTarget(d.node.Name), patch)
@@ -328,6 +346,26 @@ func (r *Reconciler) write(ctx context.Context, d decision, c marks.Change) erro
 	}
 	return nil
 }
+
+// confirmRules has the node decided again if a rule whose taint it gets, or has got, is gone.
+func (r *Reconciler) confirmRules(ctx context.Context, d decision, written bool) error {
+	if r.Rules == nil || d.rules.Change.Empty() {
+		return nil
+	}
+	exist, err := r.Rules.Confirm(ctx, r.Live, d.rules, written)
+	switch {
+	case err != nil:
+		return err
+	case exist:
+		return nil
+	case written:
+		return errDecideAgain
+	}
+	return controller.RetryLater{After: ruleRetry} // a watch shows it
+}
+
+// ruleRetry is when a node whose rule is being deleted is reconciled again.
+const ruleRetry = 100 * time.Millisecond
 
 // applyRules writes what the rules require if nothing else is written.
 func (r *Reconciler) applyRules(ctx context.Context, d decision) error {

@@ -49,6 +49,9 @@ type Deletions interface {
 type Rules interface {
 	// Plan is what they require of the node now. Call done when the plan is written or dropped.
 	Plan(n *corev1.Node) (plan rule.Plan, done func())
+	// Confirm reports whether the rules whose taints the plan adds exist. It is called before the plan is written, and
+	// after that.
+	Confirm(ctx context.Context, live client.Reader, plan rule.Plan, written bool) (exist bool, err error)
 	// RecordWrite records a plan that was written, RecordFailure one that the API server refused.
 	RecordWrite(n *corev1.Node, plan rule.Plan)
 	RecordFailure(n *corev1.Node, plan rule.Plan, err error)
@@ -193,6 +196,9 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidenc
 		return r.nextLook(d, wait), urgency(d.in.Node), err
 	}
 	if wait, err = r.act(ctx, d); err != nil {
+		return 0, 0, err
+	}
+	if err := r.confirmRules(ctx, d, true); err != nil {
 		return 0, 0, err
 	}
 	if d.rules.Wait > 0 && (wait == 0 || d.rules.Wait < wait) {

@@ -296,8 +296,11 @@ func TestNodesThatAreDoneAreNotEnqueuedAtTheStart(t *testing.T) {
 // concerning are rules that concern every node, or none.
 type concerning bool
 
-func (c concerning) Concern(*corev1.Node) bool                  { return bool(c) }
-func (concerning) Plan(*corev1.Node) (rule.Plan, func())        { return rule.Plan{}, func() {} }
+func (c concerning) Concern(*corev1.Node) bool           { return bool(c) }
+func (concerning) Plan(*corev1.Node) (rule.Plan, func()) { return rule.Plan{}, func() {} }
+func (concerning) Confirm(context.Context, client.Reader, rule.Plan, bool) (bool, error) {
+	return true, nil
+}
 func (concerning) RecordWrite(*corev1.Node, rule.Plan)          {}
 func (concerning) RecordFailure(*corev1.Node, rule.Plan, error) {}
 func (concerning) ForgetNode(string)                            {}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/kind"
 )
 
@@ -227,15 +227,11 @@ func (i *informer) shared(name string, all cache.Indexer, of func([]any) string)
 // condition's message, and each change of the message causes a write. The full error contains ports, durations and
 // resource versions, which vary.
 func reasonOf(err error, request string) string {
-	switch reason := apierrors.ReasonForError(err); {
-	case meta.IsNoMatchError(err), reason == metav1.StatusReasonNotFound:
+	if meta.IsNoMatchError(err) || apierr.Of(err, apierr.Read) == apierr.Gone {
 		return notServed
-	case reason == metav1.StatusReasonUnknown, reason == metav1.StatusReasonTimeout,
-		reason == metav1.StatusReasonServerTimeout, reason == metav1.StatusReasonServiceUnavailable,
-		reason == metav1.StatusReasonTooManyRequests:
-		// During one outage these follow one another.
-		return cannotBeRead + "no usable answer from the API server"
-	default:
-		return cannotBeRead + string(reason) + " (" + request + ")"
 	}
+	if reason := apierr.ReadReason(err); reason != "" {
+		return cannotBeRead + reason + " (" + request + ")"
+	}
+	return cannotBeRead + "no usable answer from the API server"
 }

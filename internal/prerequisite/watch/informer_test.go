@@ -42,7 +42,8 @@ func TestReasonOf(t *testing.T) {
 		"cannot be read: Forbidden (list and watch storages.warm.example.com)": {forbidden(1), forbidden(2)},
 		"cannot be read: InternalError (list and watch storages.warm.example.com)": {
 			apierrors.NewInternalError(errors.New("conversion webhook: dial tcp 10.0.0.1:4711")), apierrors.NewInternalError(errors.New("conversion webhook: EOF"))},
-		noAnswer: {refused(1), refused(2), io.ErrUnexpectedEOF, fmt.Errorf("failed: %w", context.DeadlineExceeded), apierrors.NewServiceUnavailable("starting"),
+		"cannot be read: HTTP 418 (list and watch storages.warm.example.com)": {apierrors.NewGenericServerResponse(418, "list", schema.GroupResource{}, "", "id 1", 0, true)},
+		noAnswer: {apierrors.NewResourceExpired("too old: 17"), apierrors.NewGenericServerResponse(502, "list", schema.GroupResource{}, "", "", 0, true), refused(1), refused(2), io.ErrUnexpectedEOF, fmt.Errorf("failed: %w", context.DeadlineExceeded), apierrors.NewServiceUnavailable("starting"),
 			apierrors.NewTimeoutError("after 12.3s", 1), apierrors.NewTooManyRequests("busy", 3), apierrors.NewServerTimeout(schema.GroupResource{}, "list", 2)},
 		notServed: {noMatch, fmt.Errorf("failed: %w", noMatch), apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "", 0, false),
 			&apiutil.ErrResourceDiscoveryFailed{storageKind.GroupVersion(): apierrors.NewNotFound(schema.GroupResource{}, "")}},
