@@ -83,8 +83,8 @@ func examinePatch(ctx context.Context, v *invocation, d *diagnosis) error {
 	return nil
 }
 
-// patchable is a node to try the patch on: one with a gating taint, else any that the controller manages. ok is false if
-// there is none.
+// patchable is a node to try the patch on: one with a gating taint, else any that the controller manages. ok is false
+// if there is none.
 func patchable(all []nodeState) (name string, ok bool) {
 	for _, s := range all {
 		if !decide.Eligible(s.in) || s.in.Node.Deleting {
