@@ -241,9 +241,9 @@ func (d *decision) unhealthyZone() string {
 	return d.tooMany("maxUnhealthyPerZone", limit, "zone "+d.in.Node.Zone, group{zone: d.in.Node.Zone})
 }
 
-// tooMany says that more nodes of the group are unhealthy than the limit allows. It is empty if not. Unlike the limits on
-// the rate of actions, it also holds an action that was let through, by what came after it: in an outage that grows, a
-// repairer that has not acted yet must not act. A condition so goes, and returns once the outage is over.
+// tooMany says that more nodes of the group are unhealthy than the limit allows. It is empty if not. Unlike the limits
+// on the rate of actions, it also holds an action that was let through, by what came after it: in an outage that grows,
+// a repairer that has not acted yet must not act. A condition so goes, and returns once the outage is over.
 func (d *decision) tooMany(field string, limit *intstr.IntOrString, of string, g group) string {
 	n := d.ev.Counts.of(d.in, g)
 	// Rounded up, as Karpenter's node repair does (sigs.k8s.io/karpenter pkg/controllers/node/health).

@@ -265,8 +265,8 @@ func (r *Reconciler) emit(n *corev1.Node, plan decide.Plan) {
 	}
 }
 
-// removeConditions removes conditions that the node should not have. A removal that fails is tried again with a backoff,
-// and holds nothing else up, no other removal either: stays is its error. err is one after which all is decided again.
+// removeConditions removes conditions that the node should not have. A removal that fails is tried again with a
+// backoff, and holds nothing else up, no other removal either: stays is its error. After err, all is decided again.
 func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, kinds []corev1.NodeConditionType) (
 	stays, err error) {
 	err = r.patchStatus(ctx, n, marks.RemoveConditions(n, kinds))
