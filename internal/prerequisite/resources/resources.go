@@ -164,7 +164,8 @@ func slim(u *unstructured.Unstructured) any {
 // same ignores an agent's heartbeat, which changes neither a label, nor an owner, nor a condition's status.
 func same(a, b *unstructured.Unstructured) bool {
 	return maps.Equal(a.GetLabels(), b.GetLabels()) &&
-		reflect.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences()) && reflect.DeepEqual(a.Object["status"], b.Object["status"])
+		reflect.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences()) &&
+		reflect.DeepEqual(a.Object["status"], b.Object["status"])
 }
 
 // resource is one entry.
@@ -265,7 +266,8 @@ func (r resource) stale(n *corev1.Node, own []any, selector labels.Selector, in 
 		}
 		why := in.Stale(n, kind.Object{ID: string(u.GetUID()), Created: u.GetCreationTimestamp(),
 			Sign: u.GetResourceVersion()})
-		if slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return kind.OfEarlierNode(n, o) }) {
+		earlier := func(o metav1.OwnerReference) bool { return kind.OfEarlierNode(n, o) }
+		if slices.ContainsFunc(u.GetOwnerReferences(), earlier) {
 			why = "belongs to an earlier node of this name"
 		}
 		if why != "" && first == "" {

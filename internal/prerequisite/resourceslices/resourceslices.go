@@ -108,8 +108,8 @@ type pool struct {
 }
 
 // missing says which pool of the node is not complete, the first by name, or that there is none, or how many devices
-// there are, or which slice does not count yet. Of a pool only the highest generation counts, and it is complete with resourceSliceCount slices
-// (ResourcePool in k8s.io/api/resource/v1).
+// there are, or which slice does not count yet. Of a pool only the highest generation counts, and it is complete with
+// resourceSliceCount slices (ResourcePool in k8s.io/api/resource/v1).
 func (e Entry) missing(n *corev1.Node, found []any, in kind.Cluster) string {
 	pools, stale := map[string]pool{}, ""
 	byName := func(a, b any) int { return cmp.Compare(a.(*slice).Name, b.(*slice).Name) }
