@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// driverReady is the condition that a node's agent sets, with the boot that it is of as its message. Half of the seeds
-	// have it as a prerequisite.
+	// driverReady is the condition that a node's agent sets, with the boot that it is of as its message. It is a
+	// prerequisite in two of three seeds.
 	driverReady = corev1.NodeConditionType("chaos.example/DriverReady")
 	// uninitialized is the taint of a cloud provider that has not labelled the node yet.
 	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -31,7 +31,7 @@ const (
 // drawActors draws what the actors of this file need. It is drawn apart from all else.
 func (s *settings) drawActors(seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 16)) //nolint:gosec // no secret
-	s.waits, s.promises = rng.IntN(2) == 0, rng.IntN(2) == 0
+	s.waits, s.promises = rng.IntN(3) > 0, rng.IntN(2) == 0
 }
 
 // awaits adds to the configuration what was drawn.
@@ -93,6 +93,16 @@ var actorFaults = []fault{
 		})
 		return err
 	}},
+	{"node reboots behind its gate", 10, func(ctx context.Context, w *world, rng *rand.Rand) error {
+		slot := w.verifiedSlot(rng)
+		w.fails(slot, 0)
+		err := w.mark(slot, closeGate)
+		pause(ctx, between(rng, 0, 500*time.Millisecond))
+		w.mu.Lock()
+		w.drivers[slot].not = time.Now().Add(between(rng, 2*time.Second, 4500*time.Millisecond))
+		w.mu.Unlock()
+		return errors.Join(err, w.reboot(slot))
+	}},
 	{"driver not ready for a while", 3, func(_ context.Context, w *world, rng *rand.Rand) error {
 		slot, d := rng.IntN(slots), between(rng, 500*time.Millisecond, 3*time.Second)
 		w.mu.Lock()
@@ -106,6 +116,21 @@ var actorFaults = []fault{
 		w.wrapped[rng.IntN(slots)] = time.Now().Add(between(rng, 4*time.Second, 10*time.Second))
 		return nil
 	}},
+}
+
+// verifiedSlot is the slot of a node that is verified, or any where none is.
+func (w *world) verifiedSlot(rng *rand.Rand) int {
+	order := rng.Perm(slots)
+	slot := order[0]
+	w.check.look(func() {
+		for _, s := range order {
+			if n := w.check.nodes[nodeName(s)]; n != nil && free(n.node) {
+				slot = s
+				return
+			}
+		}
+	})
+	return slot
 }
 
 // replaceTaints replaces a node's taints by those that it had some time ago, as a program does that reads, works, and
@@ -178,8 +203,8 @@ func isUninitialized(t corev1.Taint) bool { return t.Key == uninitialized }
 
 // driver is the agent of a node.
 type driver struct {
-	of string    // its node's UID and boot
-	at time.Time // when it reports, at the earliest
+	of      string    // its node's UID and boot
+	at, not time.Time // it reports at the later one, at the earliest
 }
 
 // drive has the agent of a node report, once in every boot.
@@ -190,7 +215,7 @@ func (w *world) drive(slot int, n *corev1.Node) {
 	if d.of != of {
 		d.of, d.at = of, time.Now().Add(after)
 	}
-	due := !time.Now().Before(d.at) && !w.dead[slot] && !time.Now().Before(w.silent[slot])
+	due := !time.Now().Before(d.at) && !time.Now().Before(d.not) && !w.dead[slot] && !time.Now().Before(w.silent[slot])
 	w.mu.Unlock()
 	if !w.settings.waits || !due || readyDriver(n) == "" {
 		return

@@ -78,6 +78,8 @@ func (w *world) deed(slot int) string {
 		return "exit 0"
 	case time.Now().Before(w.wrapped[slot]):
 		return fmt.Sprint("exit ", 1+w.rng.IntN(2), unreported)
+	case w.bad[slot] && d < 90 && w.born[slot]%3 == 2: // its image cannot be started
+		return "exit 1" + unreported
 	case w.bad[slot] && d < 90:
 		return "exit 1"
 	default:
