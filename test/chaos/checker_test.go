@@ -469,7 +469,7 @@ func (c *checker) ends(p *podSeen, ch change) {
 	if !isVerify(p.pod) || p.removed || p.outdated || n == nil || n.gone || n.node.Annotations[annotationEnded] != "" {
 		return
 	}
-	if n.node.Annotations["node-ready/skip"] == "true" || c.settings.leavesOutNode(n.node) || !n.skipped.Before(p.since) || unaccounted(n.node) {
+	if n.node.Annotations["node-ready/skip"] == "true" || c.settings.leavesOutNode(n.node) || !n.skipped.Before(p.since) || unaccounted(n.node) || ch.at.Sub(n.alone) < underWay {
 		p.outdated = true // nobody asks for its result, and once somebody does it is another one's
 		return
 	}

@@ -134,6 +134,15 @@ func TestFourRules(t *testing.T) {
 			t.c.calm = time.Unix(1000+t.revision, 0)
 			t.wait(25)
 		}, "somebody else opened its gate at"},
+		"a worker ends whose gate was lost and is back": {func(t *tale) {
+			t.node(others(same))
+			t.worker(1, nil)
+			t.node(others(replaces))
+			t.node(others(func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: gatingKey, Effect: corev1.TaintEffectNoSchedule}}
+			}))
+			t.worker(1, nil, ends)
+		}, ""},
 		"a gate that is lost before anybody sees it": {func(t *tale) {
 			t.node(others(same))
 			t.node(others(replaces))

@@ -42,6 +42,7 @@ type history struct {
 	opened time.Time // since when it is not; zero where it is
 	lost   time.Time // when somebody else opened its gate, which the controller that leads had seen; zero where nobody did
 	under  time.Time // when that controller was elected
+	alone  time.Time // when it last had neither gate nor record, so that nobody asked for its worker
 	ground string    // why the last failure counts; empty where nothing is known
 }
 
@@ -49,6 +50,9 @@ type history struct {
 func (c *checker) lives(n *nodeSeen, before, after *corev1.Node, ch change) {
 	if before == nil || boot(before) != boot(after) {
 		n.booted = ch.at
+	}
+	if before != nil && (unaccounted(before) || unaccounted(after)) {
+		n.alone = ch.at
 	}
 	switch {
 	case gated(after):
