@@ -95,3 +95,29 @@ func TestConditionNamesRefusals(t *testing.T) {
 		t.Errorf("after one is taken it says %q", got)
 	}
 }
+
+// While the watch of worker pods is refused, the condition of every node that is not verified says so: the pods of
+// other nodes hold its slot. That ends some time after the last refusal.
+func TestConditionNamesARefusedWatch(t *testing.T) {
+	v, _, at := view(t)
+	in := of("n", "uid-n")
+	waiting := &marks.Condition{Status: corev1.ConditionUnknown, Message: "waiting"}
+	v.Tracker.PodsUnwatched("cannot watch pods")
+	want := "waiting; results of worker pods come late: cannot watch pods"
+	if got := v.Tracker.WithRefused(in, waiting).Message; got != want {
+		t.Errorf("the condition says %q", got)
+	}
+	at.pass(time.Minute)
+	v.Tracker.Refused(in, "the taint", "no right")
+	if got := v.Tracker.WithRefused(in, waiting).Message; got != want+"; the taint: no right" {
+		t.Errorf("a minute later it says %q", got)
+	}
+	verified := &marks.Condition{Status: corev1.ConditionTrue, Message: "passed"}
+	if got := v.Tracker.WithRefused(in, verified).Message; got != "passed" {
+		t.Errorf("of a verified node it says %q", got)
+	}
+	at.pass(time.Minute)
+	if got := v.Tracker.WithRefused(of("m", "uid-m"), waiting).Message; got != "waiting" {
+		t.Errorf("once the watch is accepted it says %q", got)
+	}
+}

@@ -35,6 +35,9 @@ type Tracker struct {
 	groups  map[string]*trackedGroup
 	waiting map[string]*waitingNode
 	toWake  []string
+	// unwatched is why the API server refused the watch of worker pods last, and unwatchedAt when it did.
+	unwatched   string
+	unwatchedAt time.Time
 }
 
 // trackedNode is what was observed of the node with this UID.
@@ -434,18 +437,39 @@ func (s *Tracker) EndRefused(name string) string {
 	return ""
 }
 
-// WithRefused is the condition with the reason that Refused remembers. A True condition stays as it is, because the
-// node waits for nothing.
+const (
+	// unwatchedFor is how long a refused watch of worker pods is reported. It is tried again within a minute.
+	unwatchedFor = 2 * time.Minute
+	// refusedWatch names that request in a condition.
+	refusedWatch = "results of worker pods come late"
+)
+
+// PodsUnwatched remembers why the API server refuses to watch worker pods. Until the watch is tried again, their ends
+// are not seen, and every node that is not verified may wait for that.
+func (s *Tracker) PodsUnwatched(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unwatched, s.unwatchedAt = why, s.Now()
+}
+
+// WithRefused is the condition with the reasons that Refused and PodsUnwatched remember. A True condition stays as it
+// is, because the node waits for nothing.
 func (s *Tracker) WithRefused(in decide.Input, c *marks.Condition) *marks.Condition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.nodes[in.Node.Name]
-	if n == nil || c == nil || c.Status == corev1.ConditionTrue {
+	refused := map[string]string{}
+	if n := s.nodes[in.Node.Name]; n != nil {
+		maps.Copy(refused, n.refused)
+	}
+	if s.unwatched != "" && s.Now().Sub(s.unwatchedAt) < unwatchedFor {
+		refused[refusedWatch] = s.unwatched
+	}
+	if len(refused) == 0 || c == nil || c.Status == corev1.ConditionTrue {
 		return c
 	}
 	out := *c
-	for _, what := range slices.Sorted(maps.Keys(n.refused)) {
-		out.Message = attempt.Text(out.Message + "; " + what + ": " + n.refused[what])
+	for _, what := range slices.Sorted(maps.Keys(refused)) {
+		out.Message = attempt.Text(out.Message + "; " + what + ": " + refused[what])
 	}
 	return &out
 }

@@ -1,12 +1,18 @@
 package manager
 
 import (
+	"context"
+	"errors"
+
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/allocatable"
@@ -14,9 +20,15 @@ import (
 )
 
 // cacheOptions limits the cache to our own pods, and to the parts of them that decisions read. Package nodecache holds
-// the nodes.
-func cacheOptions(workerNamespace string) cache.Options {
+// the nodes. unwatched is called with the API server's message whenever it refuses to list or watch the pods.
+func cacheOptions(workerNamespace string, unwatched func(why string)) cache.Options {
 	return cache.Options{
+		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
+			toolscache.DefaultWatchErrorHandler(ctx, r, err)
+			if why := refusedPods(err); why != "" {
+				unwatched(why)
+			}
+		},
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {
@@ -29,6 +41,15 @@ func cacheOptions(workerNamespace string) cache.Options {
 			},
 		},
 	}
+}
+
+// refusedPods is the API server's message if it refuses a request for pods; otherwise empty.
+func refusedPods(err error) string {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) || answer.Status().Details == nil || answer.Status().Details.Kind != "pods" {
+		return ""
+	}
+	return apierr.Refusal(err, apierr.Read)
 }
 
 // kept is what decisions read of a Node in addition to what package nodecache always keeps.

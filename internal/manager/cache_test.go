@@ -1,14 +1,20 @@
 package manager
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"reflect"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -85,5 +91,30 @@ func TestCachedPodsAreObservedAsWhole(t *testing.T) {
 				t.Errorf("%+v\nwant %+v", got, want)
 			}
 		})
+	}
+}
+
+// A refused watch of worker pods is noted with the API server's message, and nothing else is: neither an error that
+// passes, nor a watch of other objects.
+func TestRefusedWatchOfPodsIsNoted(t *testing.T) {
+	refused := func(resource string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no right"))
+	}
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"pods":           {refused("pods"), "pods is forbidden: no right"},
+		"pods, wrapped":  {fmt.Errorf("watch: %w", refused("pods")), "pods is forbidden: no right"},
+		"nodes":          {refused("nodes"), ""},
+		"too old":        {apierrors.NewResourceExpired("too old"), ""},
+		"a busy server":  {apierrors.NewTooManyRequests("later", 1), ""},
+		"a lost network": {io.ErrUnexpectedEOF, ""},
+	} {
+		got := ""
+		cacheOptions("ns", func(why string) { got = why }).DefaultWatchErrorHandler(t.Context(), &toolscache.Reflector{}, tc.err)
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
 	}
 }

@@ -78,10 +78,11 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	if err != nil {
 		return err
 	}
+	tracker := controller.NewTracker(time.Now, o.DryRun)
 	options := ctrl.Options{
 		Scheme:                 scheme.Scheme, // Karpenter's types are in it too (sigs.k8s.io/karpenter/pkg/apis/v1)
 		Logger:                 o.Log,
-		Cache:                  cacheOptions(workerNamespace),
+		Cache:                  cacheOptions(workerNamespace, tracker.PodsUnwatched),
 		NewCache:               nodecache.New(kept(cfg)),
 		Metrics:                metricsServer,
 		PprofBindAddress:       cfg.Health.PprofBindAddress,
@@ -99,7 +100,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("set up the manager: %w", err)
 	}
-	snapshotter, counters, err := build(cfg, mgr, rc, o, namespace, workerNamespace)
+	snapshotter, counters, err := build(cfg, mgr, rc, o, tracker, namespace, workerNamespace)
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 
 // build creates the reconcilers and registers them with the manager. It returns the source of a scrape, and the
 // counters.
-func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
+func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, tracker *controller.Tracker,
 	namespace, workerNamespace string) (*controller.Snapshotter, *metrics.Counters, error) {
 	builder, err := workerpod.NewBuilder(cfg, workerNamespace, cfg.Worker.Image.Reference(version.Version))
 	if err != nil {
@@ -162,7 +163,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options,
 		return nil, nil, err
 	}
 	view := &controller.View{Config: cfg, Cache: mgr.GetCache(), Builder: builder,
-		Tracker: controller.NewTracker(time.Now, o.DryRun), OwnerTerminating: owners.Terminating,
+		Tracker: tracker, OwnerTerminating: owners.Terminating,
 		Pods: podStore}
 	fleet := controller.NewFleet(view)
 	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}

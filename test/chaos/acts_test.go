@@ -126,19 +126,10 @@ func spoil(rng *rand.Rand) func(*corev1.Node) error {
 
 // restore replaces a node by another one of its name that has its record, as somebody does who applies what he saved.
 func (w *world) restore(slot int) error {
-	n := &corev1.Node{}
-	if err := w.api.Get(w.ctx, client.ObjectKey{Name: nodeName(slot)}, n); err != nil {
-		return err
-	}
-	w.mu.Lock()
-	w.absent[slot] = time.Now().Add(time.Second) // nobody else lets one join
-	w.mu.Unlock()
-	if err := w.remove(slot); err != nil {
-		return err
-	}
-	return w.join(slot, func(fresh *corev1.Node) {
-		fresh.Annotations = map[string]string{marks.AnnotationRecord: n.Annotations[marks.AnnotationRecord]}
+	_, err := w.returns(slot, func(fresh, former *corev1.Node) {
+		fresh.Annotations = map[string]string{marks.AnnotationRecord: former.Annotations[marks.AnnotationRecord]}
 	})
+	return err
 }
 
 // pauseDeletions does what kubectl node-ready pause and resume do.
@@ -205,6 +196,7 @@ func (w *world) forge(slot int, named bool) error {
 func (w *world) calmDown() error {
 	w.mu.Lock()
 	w.calm, w.bad, w.silent, w.absent = true, [slots]bool{}, [slots]time.Time{}, [slots]time.Time{}
+	w.wrapped = w.absent
 	for slot := range slots {
 		if time.Until(w.ill[slot]) < time.Minute {
 			w.ill[slot] = time.Time{}
@@ -212,6 +204,8 @@ func (w *world) calmDown() error {
 	}
 	dead := w.dead
 	w.mu.Unlock()
+	now := time.Now()
+	w.policy.enforce(now, now)
 	err := w.pauseDeletions("false")
 	for slot := range slots {
 		back := func(n *corev1.Node) error {

@@ -32,6 +32,7 @@ type checker struct {
 	ever     map[types.UID]*nodeSeen // all
 	pods     map[string]*podSeen     // worker pods that are there, by key
 	attempts map[attemptID][]*podSeen
+	altered  map[string]*podSeen // those that the policy changed, by key
 	ordinary map[string]*podSeen // other pods that are there, by key
 	claims   map[string]*karpv1.NodeClaim
 	rules    map[string]*ruleSeen
@@ -78,12 +79,14 @@ type nodeSeen struct {
 	story    []string
 	referral
 	asks
+	history
 }
 
 // ran is what a played kubelet says of a worker that ended: what it really did, whatever the pod's own marks say.
 type ran struct {
 	Node, Boot, Checks string
 	Exit               int
+	Unreported         bool // no report says so
 }
 
 type podSeen struct {
@@ -101,7 +104,7 @@ type podSeen struct {
 
 func newChecker(s settings) *checker {
 	return &checker{settings: s, nodes: map[string]*nodeSeen{}, ever: map[types.UID]*nodeSeen{}, pods: map[string]*podSeen{}, attempts: map[attemptID][]*podSeen{},
-		ordinary: map[string]*podSeen{}, claims: map[string]*karpv1.NodeClaim{}, rules: map[string]*ruleSeen{}, ledger: map[types.UID]metav1.Time{},
+		altered: map[string]*podSeen{}, ordinary: map[string]*podSeen{}, claims: map[string]*karpv1.NodeClaim{}, rules: map[string]*ruleSeen{}, ledger: map[types.UID]metav1.Time{},
 		entries: map[entryID]bool{}, ran: map[string]string{}, counts: map[string]int{}}
 }
 
@@ -163,6 +166,7 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 		if gated(after) {
 			n.closed = ch.revision
 		}
+		c.lives(n, nil, after, ch)
 		c.counts["nodes"]++
 		n.tell(ch, "node %s created, boot %s, %s", after.UID, boot(after), c.settings.checksOf(after.Labels))
 		return
@@ -203,6 +207,7 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 	if free(before) && !free(after) {
 		n.waits = ch.at
 	}
+	c.lives(n, before, after, ch)
 	c.hears(n, ch.at)
 	c.recorded(n, before, after, ch)
 	c.suspected(n, before, after, ch)
@@ -225,7 +230,7 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 				p.outdated = p.outdated || id.node == after.UID
 			}
 		}
-		n.passed, n.spoilt = false, true // who took the record away took the pass away, too
+		n.passed, n.spoilt, n.ground = false, true, "" // who took the record away took the pass away, too
 		return
 	}
 	was, is := recordOf(before), recordOf(after)
@@ -236,6 +241,10 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 		c.counts["held by "+is.Held]++
 	}
 	n.passed = n.passed || adopted(after) && !adopted(before)
+	if restored(before, after) {
+		c.recordsRestored(n, after, ch)
+		return
+	}
 	if is.Sequence == was.Sequence {
 		if is.Attempts != was.Attempts || is.Inconclusive != was.Inconclusive || is.LastOutcome != was.LastOutcome {
 			c.fault(n, ch, "the account was changed without an attempt: from %+v to %+v", was, is)
@@ -257,7 +266,7 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 	}
 	switch is.LastOutcome {
 	case attempt.Passed:
-		n.passedAt = ch.at
+		n.passedAt, n.ground = ch.at, ""
 		if !c.some(after.UID, int(is.Sequence), func(p *podSeen) bool { return p.ran != nil && p.ran.Exit == 0 }) {
 			c.fault(n, ch, "attempt %d is recorded as passed, and no worker of it passed", is.Sequence)
 		}
@@ -265,16 +274,8 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 	case attempt.Failed:
 		if spent = min(spent+1, c.settings.maxRetries); is.LastReason == workerStuck && is.LastCheck == "" {
 			spent = c.settings.maxRetries
-			c.stuck(n, ch)
-			break
 		}
-		// One that ended while the record was under way counts as one that ran on.
-		late := func(p *podSeen) bool {
-			return !p.running.IsZero() && ch.at.Sub(p.running) > c.settings.timeout && (p.ended.IsZero() || ch.at.Sub(p.ended) < underWay)
-		}
-		if !c.some(after.UID, int(is.Sequence), func(p *podSeen) bool { return p.ran != nil && p.ran.Exit == 1 || late(p) }) {
-			c.fault(n, ch, "attempt %d is recorded as failed, and no worker of it failed", is.Sequence)
-		}
+		c.fails(n, ch)
 	}
 	if is.LastReason == attempt.ReasonSharedFailure && is.LastCheck == "" {
 		spent = 0 // a row of failures is broken
@@ -310,7 +311,7 @@ func (c *checker) some(node types.UID, number int, want func(*podSeen) bool) boo
 // released checks that a node is released by a pass of this very node, boot and set of checks, from after the gate was closed.
 func (c *checker) released(n *nodeSeen, before, after *corev1.Node, ch change) {
 	opened := gated(before) && !gated(after)
-	if !opened && (verified(before) || !verified(after)) {
+	if !opened && (verified(before) || !verified(after)) || replacedTaints(before, after) {
 		return
 	}
 	c.counts["releases"]++
@@ -326,6 +327,8 @@ func (c *checker) released(n *nodeSeen, before, after *corev1.Node, ch change) {
 		c.fault(n, ch, "released without a pass of node %s, boot %s and %s since revision %d", after.UID, boot(after), c.settings.checksOf(after.Labels), n.closed)
 	case after.Labels[labelPool] != "" && after.Labels["karpenter.sh/registered"] != "true" && opened:
 		c.fault(n, ch, "released before Karpenter registered it")
+	case opened && c.unprepared(n, before, ch) != "":
+		c.fault(n, ch, "released, and %s", c.unprepared(n, before, ch))
 	case gated(after):
 		c.fault(n, ch, "labelled as verified, and still gated")
 	}
@@ -335,6 +338,9 @@ func (c *checker) released(n *nodeSeen, before, after *corev1.Node, ch change) {
 func (c *checker) seePod(before, after *corev1.Pod, ch change) {
 	if strings.HasPrefix(ch.key, "pods/default/") {
 		c.seeOrdinary(after, ch)
+		return
+	}
+	if c.seeAltered(before, after, ch) {
 		return
 	}
 	p := c.pods[ch.key]
@@ -463,7 +469,7 @@ func (c *checker) ends(p *podSeen, ch change) {
 	if !isVerify(p.pod) || p.removed || p.outdated || n == nil || n.gone || n.node.Annotations[annotationEnded] != "" {
 		return
 	}
-	if n.node.Annotations["node-ready/skip"] == "true" || c.settings.leavesOutNode(n.node) || !n.skipped.Before(p.since) || unaccounted(n.node) {
+	if n.node.Annotations["node-ready/skip"] == "true" || c.settings.leavesOutNode(n.node) || !n.skipped.Before(p.since) || unaccounted(n.node) || ch.at.Sub(n.alone) < underWay {
 		p.outdated = true // nobody asks for its result, and once somebody does it is another one's
 		return
 	}
@@ -660,7 +666,10 @@ func (c *checker) unsettled(now time.Time) (what []string) {
 			say("%s has a condition still: %s", name, describe(n.node))
 		}
 		condition := verifiedCondition(n.node)
-		if unaccounted(n.node) && condition.Status == "" || adopted(n.node) && recordOf(n.node).BootID == boot(n.node) {
+		if why := c.inSilence(n); why != "" {
+			say("%s: %s", name, why)
+		}
+		if unaccounted(n.node) && (condition.Status == "" || condition.Reason == gateRemoved) || adopted(n.node) && recordOf(n.node).BootID == boot(n.node) {
 			continue
 		}
 		if gated(n.node) || !verified(n.node) || r.LastOutcome != attempt.Passed || r.BootID != boot(n.node) || condition.Status != corev1.ConditionTrue {
@@ -687,6 +696,11 @@ func (c *checker) unsettled(now time.Time) (what []string) {
 			say("%s is left", p.pod.Name)
 		case !p.ended.IsZero() && now.Sub(p.ended) > probeStays:
 			say("probe %s is left", p.pod.Name)
+		}
+	}
+	for key, p := range c.altered {
+		if p.asked.IsZero() {
+			say("%s is left, and a policy changed it", key)
 		}
 	}
 	for name, claim := range c.claims {

@@ -131,11 +131,13 @@ func (c *checker) overstays(now time.Time, certain bool) (some []string) {
 	return some
 }
 
-// watchConditions faults conditions that overstay, until the run ends.
+// watchConditions faults conditions that overstay, and what else is not corrected in time, until the run ends.
 func (w *world) watchConditions() {
 	for ; w.ctx.Err() == nil; pause(w.ctx, 200*time.Millisecond) {
-		if now := time.Now(); len(w.check.overstays(now, false)) > 0 && w.observer.catchUp(w.ctx) == nil {
-			w.check.overstays(now, true)
+		for _, late := range []func(time.Time, bool) []string{w.check.overstays, w.check.overdue} {
+			if now := time.Now(); len(late(now, false)) > 0 && w.observer.catchUp(w.ctx) == nil {
+				late(now, true)
+			}
 		}
 	}
 }
@@ -234,6 +236,7 @@ func (c *checker) sets(n *nodeSeen, before *corev1.Node, has corev1.NodeConditio
 		c.fault(n, ch, "condition %s is set, and no probe passed beside the last failure", has.Type)
 	}
 	c.crowded(n, ch, "a condition is set")
+	c.unfounded(n, ch, "a condition is set")
 }
 
 // enters checks a condition that is entered in the ledger: once for each node since it passed.

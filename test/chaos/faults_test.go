@@ -194,7 +194,7 @@ func named(t *testing.T, names string) (only []string) {
 	for name := range strings.SplitSeq(names, ";") {
 		name = strings.TrimSpace(name)
 		lasts := slices.ContainsFunc(endlessKinds, func(k endlessKind) bool { return k.name == name })
-		if !lasts && !slices.ContainsFunc(slices.Concat(faults(), suspicionFaults, conditionFaults, amendments), func(f fault) bool { return f.name == name }) {
+		if !lasts && !slices.ContainsFunc(slices.Concat(faults(), suspicionFaults, conditionFaults, actorFaults, amendments), func(f fault) bool { return f.name == name }) {
 			t.Fatalf("no fault is called %q", name)
 		}
 		only = append(only, name)
@@ -230,6 +230,7 @@ func schedule(seed uint64, s settings, during time.Duration, only []string) (ste
 	if s.action == setCondition {
 		each(conditionFaults, 15, 3*time.Second)
 	}
+	each(actorFaults, 17, 5*pause)
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return steps
 }

@@ -51,4 +51,5 @@ func (c *checker) intends(n *nodeSeen, before *corev1.Node, ch change) {
 		n.early = c.stale(before)
 	}
 	c.crowded(n, ch, "the deletion is intended")
+	c.unfounded(n, ch, "the deletion is intended")
 }

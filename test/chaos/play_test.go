@@ -61,7 +61,11 @@ type running struct {
 var deeds = []struct {
 	what string
 	of   int
-}{{"hang", 6}, {"evicted", 4}, {"rejected", 4}, {"pull", 4}, {"exit 4", 4}, {"vanish", 4}, {"killed", 3}, {"never", 2}, {"exit 1", 5}}
+}{{"hang", 6}, {"evicted", 4}, {"rejected", 4}, {"pull", 4}, {"exit 4", 4}, {"vanish", 4}, {"killed", 3}, {"never", 2}, {"exit 1", 5},
+	{"exit 1" + unreported, 3}, {"exit 2" + unreported, 2}}
+
+// unreported ends the name of a deed after which no report of the worker is there.
+const unreported = " without a report"
 
 // deed is what a worker will do.
 func (w *world) deed(slot int) string {
@@ -72,6 +76,10 @@ func (w *world) deed(slot int) string {
 		return "exit 1"
 	case w.calm:
 		return "exit 0"
+	case time.Now().Before(w.wrapped[slot]):
+		return fmt.Sprint("exit ", 1+w.rng.IntN(2), unreported)
+	case w.bad[slot] && d < 90 && w.born[slot]%3 == 2: // its image cannot be started
+		return "exit 1" + unreported
 	case w.bad[slot] && d < 90:
 		return "exit 1"
 	default:
@@ -89,6 +97,12 @@ func (w *world) advance(pod *corev1.Pod, nodes map[types.UID]*corev1.Node) {
 	node := nodes[owner(pod)]
 	if pod.Namespace != namespace || pod.Labels[labelForged] != "" {
 		node = nodes[types.UID(pod.Annotations[annotationOn])]
+	}
+	if how := pod.Annotations[annotationAltered]; how != "" && (node != nil || how == "owner") {
+		if pod.DeletionTimestamp != nil {
+			w.confirm(pod)
+		}
+		return // it never starts, and has no owner that the garbage collector misses
 	}
 	if node == nil {
 		_ = w.end(pod, 0) // as the garbage collector does
@@ -116,8 +130,7 @@ func (w *world) advance(pod *corev1.Pod, nodes map[types.UID]*corev1.Node) {
 			r.goes = time.Now().Add(r.lingers)
 		}
 		if time.Now().After(r.goes) {
-			uid := pod.UID
-			_ = w.api.Delete(w.ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &uid})
+			w.confirm(pod)
 		}
 	case pod.Namespace != namespace || pod.Labels[labelForged] != "":
 	case pod.Spec.NodeName == "":
@@ -131,6 +144,12 @@ func (w *world) advance(pod *corev1.Pod, nodes map[types.UID]*corev1.Node) {
 	default:
 		w.exits(pod, r, 0)
 	}
+}
+
+// confirm removes a pod whose containers have ended, as its kubelet does.
+func (w *world) confirm(pod *corev1.Pod) {
+	uid := pod.UID
+	_ = w.api.Delete(w.ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &uid})
 }
 
 // starts begins a worker, or shows why it cannot begin.
@@ -170,6 +189,12 @@ func (w *world) exits(pod *corev1.Pod, r *running, code int) {
 	state := &corev1.ContainerStateTerminated{ExitCode: int32(code), Reason: "Completed", StartedAt: at, FinishedAt: at} //nolint:gosec // an exit code
 	phase := corev1.PodSucceeded
 	state.Message = termination.Message(pod.Annotations[workerpod.AnnotationNode], code)
+	lacks := code != 0 && strings.HasSuffix(r.does, unreported)
+	if lacks {
+		w.mu.Lock()
+		state.Message = noReports[w.rng.IntN(len(noReports))](pod.Annotations[workerpod.AnnotationNode], code)
+		w.mu.Unlock()
+	}
 	if code != 0 {
 		phase, state.Reason = corev1.PodFailed, "Error"
 	}
@@ -177,7 +202,7 @@ func (w *world) exits(pod *corev1.Pod, r *running, code int) {
 		state.Reason = "OOMKilled"
 	}
 	status := workerStatus(pod, phase, corev1.ContainerState{Terminated: state})
-	message, _ := json.Marshal(ran{Node: string(owner(pod)), Boot: r.boot, Checks: configuredChecks(pod), Exit: code}) // strings only
+	message, _ := json.Marshal(ran{Node: string(owner(pod)), Boot: r.boot, Checks: configuredChecks(pod), Exit: code, Unreported: lacks}) // strings only
 	status.Message = string(message)
 	r.ended = w.report(pod, status)
 }
@@ -245,6 +270,8 @@ func (w *world) populate(slot int, n *corev1.Node, claims []karpv1.NodeClaim) {
 	absent := time.Now().Before(w.absent[slot])
 	w.mu.Unlock()
 	if n != nil {
+		w.drive(slot, n)
+		w.label(slot, n)
 		if slot < managed && n.Labels["karpenter.sh/registered"] == "" && time.Since(n.CreationTimestamp.Time) > 1500*time.Millisecond {
 			_ = w.mark(slot, labelled("karpenter.sh/registered", "true"))
 		}

@@ -42,6 +42,9 @@ func (c *checker) seeRule(ch change) {
 
 // ruled checks that a rule's taint goes on with its owner written beside it, and off only where the rule no longer asks for it.
 func (c *checker) ruled(n *nodeSeen, before, after *corev1.Node, ch change) {
+	if replacedTaints(before, after) {
+		return
+	}
 	had, has := ruleTaints(before), ruleTaints(after)
 	owners := marks.OwnedOn(after)
 	for _, id := range has {

@@ -39,14 +39,16 @@ type stage struct {
 	proxies  [replicas]*proxy
 	configs  [replicas]string // kubeconfigs by replica, each through its proxy
 	webhook  *webhook
+	policy   *policy
 
 	mu      sync.Mutex
 	checker *checker // of the run that takes place
 }
 
 func newStage(ctx context.Context) (_ *stage, err error) {
-	s := &stage{webhook: newWebhook()}
+	s := &stage{webhook: newWebhook(), policy: newPolicy()}
 	context.AfterFunc(ctx, s.webhook.server.Close)
+	context.AfterFunc(ctx, s.policy.server.Close)
 	defer func() {
 		if err != nil {
 			s.cluster.Stop()
@@ -95,6 +97,7 @@ func (s *stage) accounts(ctx context.Context) error {
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kube-node-ready-worker"}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: controllerAccount}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}},
+		s.policy.configuration(),
 	}, install.Roles(controllerAccount, controllersRights())) {
 		if err := s.api.Create(ctx, o); err != nil {
 			return err

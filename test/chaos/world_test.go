@@ -51,6 +51,9 @@ type settings struct {
 	corrected   bool                     // the checks are others
 	clear       bool                     // nothing disturbs the controllers but what they are configured to do
 
+	waits    bool // driverReady is a prerequisite
+	promises bool // admission promises the gating taint
+
 	cooldown   time.Duration
 	suspectFor int  // seconds
 	closes     bool // a suspicion closes the gate
@@ -80,9 +83,12 @@ type world struct {
 	silent  [slots]time.Time // until when its kubelet does nothing
 	ill     [slots]time.Time // until when its checks fail for sure
 	dead    [slots]bool      // its kubelet does nothing any more
-	endless []endless        // those that have begun
-	calm    bool             // no more faults
-	briefly []right          // that are refused for a while
+	wrapped [slots]time.Time // until when its workers exit without a report
+	late    [slots]time.Time // when its labels come; zero where they are there
+	drivers [slots]driver
+	endless []endless // those that have begun
+	calm    bool      // no more faults
+	briefly []right   // that are refused for a while
 	workers map[string]*running
 }
 
@@ -121,6 +127,7 @@ func (s settings) configuration(ports []int) map[string]any {
 		"metrics":  map[string]any{"port": ports[0]}, "health": map[string]any{"port": ports[1]},
 	}
 	s.repairs(full["nodeManagement"].(map[string]any))
+	s.awaits(full)
 	return full
 }
 
@@ -130,6 +137,7 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, only []st
 	w := &world{stage: s, ctx: ctx, seed: seed, only: only, settings: draw(rng), rng: rng, tally: t, workers: map[string]*running{}}
 	w.faults, w.settings.atOnce = drawEndless(seed, eachRight(controllersRights()), only)
 	w.settings.drawRepair(seed)
+	w.settings.drawActors(seed)
 	if slices.ContainsFunc(w.faults, func(e endless) bool { return e.name == poolFails || e.name == claimStuck }) {
 		w.settings.action, w.settings.clear = deleteOwner, false // these are about deletions
 	}
@@ -159,6 +167,7 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, only []st
 			return nil, err
 		}
 	}
+	s.policy.begin(rand.New(rand.NewPCG(seed, 18)), t) //nolint:gosec // no secret
 	for i := range w.replicas {
 		s.proxies[i].begin(rand.New(rand.NewPCG(seed, uint64(2+i))), t) //nolint:gosec // no secret
 		ports, err := cluster.FreePorts("127.0.0.1", 2)

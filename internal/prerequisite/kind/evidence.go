@@ -9,10 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ReportsWithin is how long a node must be Ready before what is older than the node, or than its boot, counts. In that
-// time its kubelet and its agents report what has changed. It is on the observer's clock.
-const ReportsWithin = time.Minute
-
 // Evidence keeps apart what objects report about a node from what they reported about an earlier node of its name, or
 // in an earlier boot. It is not stored: a new process begins again, which is slower and never wrong.
 type Evidence struct {
