@@ -359,6 +359,9 @@ func (unserved) RecordWrite(*corev1.Node, rule.Plan)          {}
 func (unserved) RecordFailure(*corev1.Node, rule.Plan, error) {}
 func (unserved) Concern(*corev1.Node) bool                    { return true }
 func (unserved) ForgetNode(string)                            {}
+func (unserved) Confirm(context.Context, client.Reader, rule.Plan, bool) (bool, error) {
+	return true, nil
+}
 
 // While a rule that concerns a node cannot be served, a new leader still derives whether the node should have the
 // condition. It opens no gate meanwhile, and records no result.
