@@ -9,17 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// drives has the node's agent report in the boot.
-func drives(boot string, status corev1.ConditionStatus) func(*corev1.Node) {
+// drives has the node's agent report in boot "b".
+func drives(status corev1.ConditionStatus) func(*corev1.Node) {
 	return others(func(n *corev1.Node) {
-		n.Status.Conditions = []corev1.NodeCondition{{Type: driverReady, Status: status, Message: boot}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: driverReady, Status: status, Message: "b"}}
 	})
 }
 
@@ -31,13 +30,13 @@ func replaces(n *corev1.Node) {
 	n.Spec.Taints, n.Annotations[annotationTaints] = nil, fmt.Sprint(len(n.Annotations[annotationTaints]))
 }
 
-// pod makes a pod of the controller's for node n.
-func (t *tale) pod(name string, change func(*corev1.Pod)) {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Annotations: map[string]string{workerpod.AnnotationNode: "n"},
+// pod makes pod w of the controller's for node n.
+func (t *tale) pod(change func(*corev1.Pod)) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "w", UID: "w", Annotations: map[string]string{workerpod.AnnotationNode: "n"},
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Node", UID: "u"}}}}
 	p.Spec.NodeName = "n"
 	change(p)
-	t.tell("pods/"+namespace+"/"+name, p)
+	t.tell("pods/"+namespace+"/w", p)
 }
 
 // wait lets as many seconds pass in which nothing of note is changed.
@@ -54,7 +53,7 @@ func TestFourRules(t *testing.T) {
 		want string // part of the faults; empty for none
 	}{
 		"released in the boot of its agent's report": {func(t *tale) {
-			t.node(drives("b", corev1.ConditionTrue))
+			t.node(drives(corev1.ConditionTrue))
 			t.worker(1, well)
 			t.node(releases)
 		}, ""},
@@ -64,26 +63,26 @@ func TestFourRules(t *testing.T) {
 			t.node(releases)
 		}, "released, and chaos.example/DriverReady is missing"},
 		"released while its agent is not ready": {func(t *tale) {
-			t.node(drives("b", corev1.ConditionTrue))
+			t.node(drives(corev1.ConditionTrue))
 			t.worker(1, well)
-			t.node(drives("b", corev1.ConditionFalse))
+			t.node(drives(corev1.ConditionFalse))
 			t.node(releases)
 		}, "released, and chaos.example/DriverReady is False"},
 		"released by what its agent reported before the reboot": {func(t *tale) {
-			t.node(drives("b", corev1.ConditionTrue))
+			t.node(drives(corev1.ConditionTrue))
 			t.node(others(boots))
 			t.worker(1, later)
 			t.node(releases)
 		}, "released, and chaos.example/DriverReady is of boot b"},
 		"released long after the reboot, and its agent did not report": {func(t *tale) {
-			t.node(drives("b", corev1.ConditionTrue))
+			t.node(drives(corev1.ConditionTrue))
 			t.node(others(boots))
 			t.wait(10)
 			t.worker(1, later)
 			t.node(releases)
 		}, ""},
 		"released before it is initialized": {func(t *tale) {
-			t.node(drives("b", corev1.ConditionTrue))
+			t.node(drives(corev1.ConditionTrue))
 			t.node(others(func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: uninitialized}) }))
 			t.worker(1, well)
 			t.node(func(n *corev1.Node) {
@@ -106,24 +105,24 @@ func TestFourRules(t *testing.T) {
 		}, "the deletion is intended, and no report names a failed check"},
 		"a pod that a policy changed is deleted": {func(t *tale) {
 			t.node(others(same))
-			t.pod("w", altered)
+			t.pod(altered)
 			t.wait(5)
-			t.pod("w", func(p *corev1.Pod) { altered(p); ends(p) })
+			t.pod(func(p *corev1.Pod) { altered(p); ends(p) })
 			t.wait(60)
 		}, ""},
 		"a pod that a policy changed stays": {func(t *tale) {
 			t.node(others(same))
-			t.pod("w", altered)
+			t.pod(altered)
 			t.wait(25)
 		}, "a policy changed it when it was created (owner)"},
 		"a pod for one node is on another": {func(t *tale) {
 			t.node(others(same))
-			t.pod("w", func(p *corev1.Pod) { p.Spec.NodeName = "m" })
+			t.pod(func(p *corev1.Pod) { p.Spec.NodeName = "m" })
 			t.wait(25)
 		}, "it is for another node than m"},
 		"a critical pod on a node that somebody else opened": {func(t *tale) {
 			t.node(others(same))
-			t.pod("w", func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" })
+			t.pod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" })
 			t.node(others(replaces))
 			t.wait(25)
 		}, "it is critical, and its node is open"},
