@@ -123,8 +123,8 @@ func (s *suite) leaderDrained(ctx context.Context, t *testing.T) {
 // machine is a real node that Karpenter owns: it registers as the kubelet of a launched NodeClaim does.
 const machine = "node-k"
 
-// Karpenter consolidates the leader's node. It neither evicts nor awaits a pod that tolerates its taint. So the machine
-// is switched off under the leader, which cannot release its Lease. The other replica still leads within 30 s.
+// Karpenter consolidates the leader's node. The leader does not tolerate Karpenter's taint, so it is evicted, releases its
+// Lease, and does not hold the node back. The other replica leads within 30 s, before the machine is switched off.
 // Karpenter must not have another node yet. A replica could be placed on it, and such nodes have no kubelet to run it.
 func (s *suite) karpenterConsolidates(ctx context.Context, t *testing.T) {
 	s.startKarpenter(ctx, t)
@@ -158,14 +158,24 @@ func (s *suite) karpenterConsolidates(ctx context.Context, t *testing.T) {
 		if other.Spec.NodeName != machine {
 			t.Fatalf("no replica comes to %s, but to %s", machine, other.Spec.NodeName)
 		}
-		s.kubectl(ctx, t, "-n", namespace, "delete", "pod", leader.Name) // it makes way for the other one
-		leader, _ = s.awaitSpread(ctx, t)
+		for tries := 0; leader.Spec.NodeName != machine && tries < 5; tries++ { // its successor may lead in place of the other one
+			s.kubectl(ctx, t, "-n", namespace, "delete", "pod", leader.Name)
+			leader, _ = s.awaitSpread(ctx, t)
+		}
 	}
 	if leader.Spec.NodeName != machine {
 		t.Fatalf("%s leads on %s", leader.Name, leader.Spec.NodeName)
 	}
 	t.Logf("%s leads on %s, and Karpenter has no other use for that node", leader.Name, machine)
 	s.kubectl(ctx, t, "scale", "deployment/machine", "--replicas=0")
+	eventually(ctx, t, 2*time.Minute, "the leader is evicted", func() error {
+		p, err := s.client.CoreV1().Pods(namespace).Get(ctx, leader.Name, metav1.GetOptions{})
+		if err == nil && p.DeletionTimestamp == nil {
+			err = fmt.Errorf("it is there")
+		}
+		return client.IgnoreNotFound(err)
+	})
+	s.awaitFailover(ctx, t, time.Now(), "consolidation of "+machine, machine)
 	eventually(ctx, t, 2*time.Minute, "Karpenter terminates the leader's node", func() error {
 		_, err := s.client.CoreV1().Nodes().Get(ctx, machine, metav1.GetOptions{})
 		if err == nil {
@@ -173,12 +183,7 @@ func (s *suite) karpenterConsolidates(ctx context.Context, t *testing.T) {
 		}
 		return client.IgnoreNotFound(err)
 	})
-	if now := s.leader(ctx, t); now != leader.Name {
-		t.Fatalf("%s leads before the machine is switched off: Karpenter evicted %s", now, leader.Name)
-	}
-	off := time.Now()
 	must(t, s.cluster.RemoveNode(ctx, s.node(machine)))
-	s.awaitFailover(ctx, t, off, "consolidation of "+machine, machine)
 	s.awaitSpread(ctx, t)
 	s.karpenter.check(t)
 	s.watch.check(t)
