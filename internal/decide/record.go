@@ -41,11 +41,12 @@ const (
 // Verdicts lists them.
 func Verdicts() []Verdict { return []Verdict{VerdictVerified, VerdictExhausted, VerdictShared} }
 
-// firstVerdict is the verdict of the attempt that r records; empty if the node had one before, or has none yet.
+// firstVerdict is the verdict that the attempt of r led to: it passed, or was the one too many. It is empty if the node
+// passed before or had a verdict in this run, or has none yet. So a reboot or other checks may lead to another one.
 func (d *decision) firstVerdict(before, r marks.Record) Verdict {
-	most := d.in.Config.Reconciliation.MaxRetries
+	most, spent := d.in.Config.Reconciliation.MaxRetries, budgetOf(d.in)
 	switch {
-	case before.MayHaveVerified() || before.Concluded || d.exhausted():
+	case before.MayHaveVerified() || spent.attempts >= most || spent.shared >= most:
 		return ""
 	case r.LastOutcome == attempt.Passed:
 		return VerdictVerified
@@ -111,7 +112,6 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	d.Recorded.Answer = d.Change.Answer
 	d.Recorded.Suspicion, d.Recorded.Suspect = d.suspicionResult(before, result.Outcome)
 	d.Recorded.Verdict = d.firstVerdict(before, r)
-	r.Concluded = before.Concluded || d.Recorded.Verdict == VerdictExhausted || d.Recorded.Verdict == VerdictShared
 	d.Events = append(d.outcomeEvents(before, r, *result, exhausted), bornVerifiedEvents(d.in, r)...)
 	if result.Outcome == attempt.Passed {
 		d.Events = append(d.Events, suspicionClearedEvents(d.in, r)...)

@@ -21,7 +21,7 @@ func TestReverify(t *testing.T) {
 	cleared := exhausted()
 	cleared.Cleared, cleared.Request = []marks.Suspicion{{Type: "A", Time: now}}, "old"
 	lost := failed
-	lost.HistoryLost, lost.Concluded = true, true
+	lost.HistoryLost = true
 	for _, test := range []struct {
 		name    string
 		node    *corev1.Node
@@ -62,7 +62,7 @@ func TestReverify(t *testing.T) {
 				t.Errorf("gated %v, labelled %v", in.Node.Gated, in.Node.Labelled)
 			}
 			r := marks.Record{NodeUID: "uid", BootID: was.Record.BootID, Sequence: test.attempt - 1,
-				VerifiedTime: was.Record.VerifiedTime, HistoryLost: was.Record.HistoryLost, Concluded: was.Record.Concluded,
+				VerifiedTime: was.Record.VerifiedTime, HistoryLost: was.Record.HistoryLost,
 				Cleared: was.Record.Cleared, Request: was.Record.Request}
 			if in.Node.Record.Encode() != r.Encode() || in.Node.Record.MayHaveVerified() != was.Record.MayHaveVerified() {
 				t.Errorf("record %s, want %s", in.Node.Record.Encode(), r.Encode())

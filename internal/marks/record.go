@@ -63,8 +63,6 @@ type Record struct {
 	// Released is when the gate was opened past the deadline although the node had not passed
 	// (reconciliation.onDeadline: release). That is done once; the next pass removes it.
 	Released *time.Time `json:"released,omitempty"`
-	// Concluded: the node exhausted its retries before it ever passed. It is counted so only once.
-	Concluded bool `json:"concluded,omitempty"`
 	// HistoryLost: an earlier record could not be read, or the node was adopted, so it may have passed before.
 	HistoryLost bool `json:"historyLost,omitempty"`
 	// Probed: the same checks passed on a verified node while this one's last attempt failed.
