@@ -80,7 +80,6 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	if result.Outcome == attempt.Inconclusive {
 		r.Shared = d.spent.shared
 	}
-	r.Unseen = before.Unseen && !d.spent.first && result.Outcome == attempt.Inconclusive
 	r.Superseded = 0
 	if result.Check == "" && isSuperseded(result.Reason) { // beside a check's name, the reason may be anything
 		r.Superseded = before.Superseded + 1

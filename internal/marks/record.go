@@ -67,9 +67,6 @@ type Record struct {
 	HistoryLost bool `json:"historyLost,omitempty"`
 	// Probed: the same checks passed on a verified node while this one's last attempt failed.
 	Probed bool `json:"probed,omitempty"`
-	// Unseen: a failure was recorded as inconclusive because no controller observed when it happened. On a node that never
-	// passed, that is done only once until the next failure is counted.
-	Unseen bool `json:"unseen,omitempty"`
 	// Deletion is the intended deletion, written before it begins. The node is not tried again meanwhile.
 	Deletion *Deletion `json:"deletion,omitempty"`
 	// Suspicion is why a verified node is verified again, where a condition or a request asks for it. A pass removes it.
