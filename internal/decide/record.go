@@ -89,7 +89,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	d.Change, d.Events, d.Condition = marks.Change{GateTaints: d.in.Profile.Taints}, nil, nil
 	switch result.Outcome {
 	case attempt.Passed:
-		r.LastMessage, r.VerifiedTime, r.HistoryLost, r.Since, r.Released = "", r.LastTime, false, nil, nil
+		r.LastMessage, r.VerifiedTime, r.Since, r.Released = "", r.LastTime, nil, nil
 		d.Change.Label, r.Label = ptr.To(true), LabelOf(d.in.Config)
 		if d.in.Node.Gated {
 			d.Change.Gate = marks.GateOpen

@@ -114,7 +114,7 @@ func TestRemediationCondition(t *testing.T) {
 		"set by another later":      {in: node(unselected), world: before, foreign: true},
 		"another node's entry":      {in: node(unselected), world: others, foreign: true},
 		"the record was removed":    {in: node(func(in *Input) { in.Node.Record, in.Node.HasRecord = marks.Record{}, false }), removes: true},
-		"the record is unreadable":  {in: node(func(in *Input) { in.Node.Record = marks.Record{HistoryLost: true} }), removes: true},
+		"the record is unreadable":  {in: node(func(in *Input) { in.Node.Record = marks.Record{VerifiedTime: &in.Node.Created} }), removes: true},
 		"a control plane":           {in: node(controlplane), removes: true},
 		"a virtual node":            {in: node(virtual), removes: true},
 		"Windows":                   {in: node(windows), removes: true},

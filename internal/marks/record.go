@@ -54,7 +54,9 @@ type Record struct {
 	// NextAttemptTime is the earliest start of the next attempt, computed when the last one was recorded. It is for
 	// readers only: decisions compute it from LastTime, the counts and the present configuration.
 	NextAttemptTime *time.Time `json:"nextAttemptTime,omitempty"`
-	// VerifiedTime is when the node last passed, whatever the results of later attempts.
+	// VerifiedTime is when the node last passed, whatever the results of later attempts; of a node that was adopted and has
+	// not passed since, when it was adopted. If an earlier record could not be read, the node may have passed at any time:
+	// then it is the node's creation.
 	VerifiedTime *time.Time `json:"verifiedTime,omitempty"`
 	// Since is when a node that passed before was first observed to need verification again, on that controller's clock.
 	// It is written if a deadline is configured, and removed by the next pass. For a node that never passed its creation
@@ -63,8 +65,6 @@ type Record struct {
 	// Released is when the gate was opened past the deadline although the node had not passed
 	// (reconciliation.onDeadline: release). That is done once; the next pass removes it.
 	Released *time.Time `json:"released,omitempty"`
-	// HistoryLost: an earlier record could not be read, or the node was adopted, so it may have passed before.
-	HistoryLost bool `json:"historyLost,omitempty"`
 	// Probed: the same checks passed on a verified node while this one's last attempt failed.
 	Probed bool `json:"probed,omitempty"`
 	// Deletion is the intended deletion, written before it begins. The node is not tried again meanwhile.
@@ -132,7 +132,7 @@ const KindCondition = "Condition"
 
 // MayHaveVerified reports whether the node ever passed. It is also true if that is unknown, because then less is
 // deleted.
-func (r Record) MayHaveVerified() bool { return r.VerifiedTime != nil || r.HistoryLost }
+func (r Record) MayHaveVerified() bool { return r.VerifiedTime != nil }
 
 // Encode renders the record for AnnotationRecord.
 func (r Record) Encode() string {
@@ -161,7 +161,11 @@ func readRecord(n *corev1.Node) (r Record, problem string) {
 	} else if problem = r.invalid(); problem == "" {
 		return r, ""
 	}
-	return Record{HistoryLost: true}, "annotation " + AnnotationRecord + " " + problem +
+	at := n.CreationTimestamp.UTC()
+	if !encodableTime(&at) { // the API server writes none such
+		at = time.Unix(0, 0).UTC()
+	}
+	return Record{VerifiedTime: &at}, "annotation " + AnnotationRecord + " " + problem +
 		"; the node gets a new record, and counts as verified before"
 }
 
