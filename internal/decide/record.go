@@ -67,6 +67,9 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	if otherBoot(a.Basis.BootID, d.in.Node.BootID) {
 		r.BootID = a.Basis.BootID // so that the present boot begins a run of its own, with prerequisites and all retries
 	}
+	if ran := a.Basis.Checks; ran != "" && ran != d.in.Checks {
+		r.Checks, d.spent = ran, budget{first: true} // so that the present checks begin a run of their own
+	}
 	r.Sequence, r.Attempts, r.Inconclusive = a.Number, d.spent.attempts, d.spent.inconclusive
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
 	// The node's clock, which may be set while a worker runs, measures the duration.
@@ -79,10 +82,6 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	r.Shared = 0
 	if result.Outcome == attempt.Inconclusive {
 		r.Shared = d.spent.shared
-	}
-	r.Superseded = 0
-	if result.Check == "" && isSuperseded(result.Reason) { // beside a check's name, the reason may be anything
-		r.Superseded = before.Superseded + 1
 	}
 	d.Step = StepRecord
 	d.Recorded = &Recorded{Number: a.Number, Result: *result, First: !before.MayHaveVerified()}

@@ -369,7 +369,7 @@ func TestGrowingOutageTakesTheConditionBack(t *testing.T) {
 // A failure under other checks counts for nothing. A node whose checks were corrected is tried again, with all retries,
 // before anything is done about it.
 func TestFailureBelongsToItsChecks(t *testing.T) {
-	corrected := func(in *Input) { in.Checks = "c2" }
+	corrected := func(in *Input) { in.Checks, in.Node.Record.LastTime = "c2", ago(time.Second) }
 	for name, in := range map[string]Input{
 		"exhausted":          failing(5, deleting, corrected),
 		"a deletion intent":  failing(5, deleting, corrected, intended),

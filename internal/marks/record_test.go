@@ -29,7 +29,7 @@ var created = metav1.NewTime(time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC))
 
 func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
-	r := Record{NodeUID: "u1", BootID: "b1", Checks: "c1", Sequence: 3, Attempts: 2, Inconclusive: 1, Superseded: 1, Shared: 6, LastOutcome: attempt.Failed, LastCheck: "dns",
+	r := Record{NodeUID: "u1", BootID: "b1", Checks: "c1", Sequence: 3, Attempts: 2, Inconclusive: 1, Shared: 6, LastOutcome: attempt.Failed, LastCheck: "dns",
 		LastReason: "Timeout", LastMessage: "no \"answer\" \u2026", LastTime: &at, DurationMs: 1500, NextAttemptTime: &at, VerifiedTime: &at,
 		Probed: true, TakenBack: &TakenBack{Passes: []time.Time{at, at}, By: "git"}, Profile: "p", Flapping: &Flapping{BootIDs: []string{"a", "b"}, Time: at}, Deletion: &Deletion{Kind: "Node", Name: "n", UID: "u1", Time: at}, Held: "dryRun", HeldMessage: "would delete"}
 	got, fault := read(r.Encode())
@@ -61,7 +61,7 @@ func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 	}
 	for _, raw := range []string{"", "{", "[]", "null x", `{"nodeUID":"u1","sequence":"x"}`, strings.Repeat("[", 100_000), "\x00\xff",
 		overflow("sequence", -1), overflow("sequence", math.MaxInt32), overflow("sequence", math.MaxInt64), overflow("attempts", -5), overflow("attempts", math.MaxInt32),
-		overflow("inconclusive", math.MaxInt32), overflow("inconclusive", -1), overflow("superseded", -1), overflow("superseded", maxCount+1), overflow("durationMs", -1), overflow("shared", -1),
+		overflow("inconclusive", math.MaxInt32), overflow("inconclusive", -1), overflow("durationMs", -1), overflow("shared", -1),
 		`{"nodeUID":"u1","lastTime":"9999-12-31T23:59:59-23:59"}`, `{"nodeUID":"u1","lastTime":"10000-01-01T00:00:00Z"}`, `{"nodeUID":"u1","lastTime":"0001-01-01T00:00:00Z"}`, `{"nodeUID":"u1","verifiedTime":"1969-01-01T00:00:00Z"}`,
 		`{"nodeUID":"u1","lastMessage":"` + strings.Repeat("x", maxText+1) + `"}`, `{"nodeUID":"u1","suspicion":{"time":"2026-01-01T00:00:00Z","type":"` + strings.Repeat("x", maxText+1) + `"}}`,
 		`{"nodeUID":"u1","cleared":[` + strings.Repeat(`{"time":"2026-01-01T00:00:00Z"},`, MaxCleared) + `{"time":"2026-01-01T00:00:00Z"}]}`,
