@@ -192,7 +192,7 @@ func (d *decision) recordSuspicion() bool {
 // request that the attempt was made for. A writer whose cache is behind may have recorded another request without
 // knowing of this attempt. The next attempt answers that request or, after a pass, it is read from the node again.
 func (d *decision) settleSuspicion(r *marks.Record, answers string, outcome attempt.Outcome) {
-	if answers != "" && answers == PendingRequest(*r) && r.Superseded == 0 {
+	if answers != "" && answers == PendingRequest(*r) && !recordsSuperseded(*r) {
 		r.Request, d.Change.Answer = r.Suspicion.Request, outcome
 	}
 	if outcome != attempt.Passed {
