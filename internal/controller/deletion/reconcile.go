@@ -175,15 +175,14 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 			// The API server may make the client retry a request for a long time. What is loaded from here on must not become
 			// too old a second time.
 			ctx, end = context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)
-			now := &corev1.Node{}
-			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); apierrors.IsNotFound(err) {
+			now, fresh, err := r.View.Fresh(ctx, r.Live, n)
+			if apierrors.IsNotFound(err) {
 				return decide.ErrStop
 			} else if err != nil {
 				return err
 			}
-			n = now
-			in, err = r.View.GatherFresh(ctx, r.Live, n)
-			return err
+			n, in = now, fresh
+			return nil
 		},
 		decide.NeedLedger: decide.Loader(&ev.Ledger, func() (decide.Ledger, error) {
 			deletions, err := r.Ledger.Read(ctx, r.View.Tracker.Now(), ev.Fresh)
