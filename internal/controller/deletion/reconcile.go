@@ -197,7 +197,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 			return ordinaryPods(ev.Fresh)
 		}),
 		decide.NeedOwner: decide.Loader(&ev.Owner, func() (owner.Owner, error) {
-			return r.Owners.Find(ctx, n, ev.Fresh), nil
+			return r.Owners.Find(ctx, n, ownerRead(in, ev)), nil
 		}),
 		decide.NeedPrerequisites: leave,
 		decide.NeedSlot:          leave,
@@ -229,6 +229,18 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 		"wait", plan.RequeueAfter)
 	awaits = ev.Ledger != nil || ev.Owner != nil || len(in.Node.RemediationConditions) > 0
 	return awaits, errors.Join(stays, r.act(ctx, n, in, ev, plan))
+}
+
+// ownerRead is what the lookup of the node's owner reads. Few nodes carry the condition, and it must go at the next
+// look if the owner opts out.
+func ownerRead(in decide.Input, ev decide.Evidence) remediation.Read {
+	switch {
+	case ev.Fresh:
+		return remediation.Latest
+	case len(in.Node.RemediationConditions) > 0:
+		return remediation.ByName
+	}
+	return remediation.Recent
 }
 
 // setCondition adds the action to the ledger, which then has the time of the condition, and sets the condition on the
