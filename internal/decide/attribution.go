@@ -245,8 +245,8 @@ func (d *decision) recordSharedFault(f failure, message string) {
 }
 
 // recordUnobserved records a failure as inconclusive if no controller observed when it happened, and reports whether it
-// did. A control probe that runs now proves nothing about that time, because an outage may have ended since. If there is
-// already a probe for this failure, an earlier leader observed it.
+// did. A control probe that runs now proves nothing about that time, because an outage may have ended since. If there
+// is already a probe for this failure, an earlier leader observed it.
 func (d *decision) recordUnobserved(f failure) bool {
 	before := d.in.Node.Record
 	own := func(o workerpod.Observation) bool { return o.Subject == f.subject }

@@ -31,7 +31,7 @@ type Backend interface {
 type Read int
 
 const (
-	// Recent: a list of up to ten seconds ago is enough, which serves many nodes.
+	// Recent accepts a list of up to ten seconds ago, which serves many nodes.
 	Recent Read = iota
 	// ByName reads the one owner that the node refers to, for the few nodes with an action that was let through. It is
 	// Latest if that one does not fit, and Recent if the node refers to none or the read fails.
