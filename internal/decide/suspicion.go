@@ -152,8 +152,9 @@ func requestSkipsBackoff(r marks.Record, now time.Time) bool {
 // recordSuspicion records why the node is verified again. The same write closes the node's gate if the configuration
 // asks for it and few enough nodes are unhealthy. It reports whether there is something to write, or to load first.
 func (d *decision) recordSuspicion() bool {
-	s, by, _ := newSuspicion(d.in, d.now)
+	s, by, wait := newSuspicion(d.in, d.now)
 	if s == nil {
+		d.requeueAfter(wait)
 		return false
 	}
 	_, cooling := cooldown(d.in, by.Type, d.now)
