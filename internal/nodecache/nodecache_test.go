@@ -39,6 +39,7 @@ func node(r *rand.Rand) *corev1.Node {
 	for range r.IntN(4) {
 		n.Labels = with(n.Labels, text("key"), text("value"))
 		n.Annotations = with(n.Annotations, text("key"), text("value"))
+		n.Finalizers = append(n.Finalizers, text("finalizer"))
 		n.OwnerReferences = append(n.OwnerReferences, metav1.OwnerReference{APIVersion: text("v"), Kind: text("Kind"), Name: text("owner"),
 			UID: types.UID(text("uid")), Controller: []*bool{nil, ptr.To(false), ptr.To(true)}[r.IntN(3)], BlockOwnerDeletion: []*bool{nil, ptr.To(true)}[r.IntN(2)]})
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: text("key"), Value: text("value"), Effect: corev1.TaintEffectNoExecute,
@@ -107,6 +108,9 @@ func TestPackedNodesSayTheSame(t *testing.T) {
 		for i := range got.Status.Conditions {
 			got.Status.Conditions[i].Type = "changed"
 		}
+		for i := range got.Finalizers {
+			got.Finalizers[i] = "changed"
+		}
 		clear(got.Labels)
 		clear(got.Annotations)
 		clear(got.Status.Allocatable)
@@ -169,7 +173,7 @@ func TestSameComparesEachField(t *testing.T) {
 	base := func() *packed {
 		return pack(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", DeletionTimestamp: ptr.To(metav1.Unix(1, 0)), Labels: map[string]string{"k": "v"}, Annotations: map[string]string{"k": "v", completed: "true"},
 			ManagedFields:   completedBy("nrc"),
-			OwnerReferences: []metav1.OwnerReference{{Name: "o"}}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "t"}}},
+			OwnerReferences: []metav1.OwnerReference{{Name: "o"}}, Finalizers: []string{"f"}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "t"}}},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: "c"}}, Allocatable: corev1.ResourceList{"r": resource.MustParse("1")}}}, Keep{Allocatable: map[corev1.ResourceName]bool{"r": true}})
 	}
 	if !base().same(base()) {

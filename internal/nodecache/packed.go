@@ -31,6 +31,7 @@ type packed struct {
 	annotations                []annotation           // sorted by key
 	completions                []metav1.ManagedFieldsEntry
 	owners                     []owner
+	finalizers                 []string
 	taints                     []corev1.Taint
 	conditions                 []condition
 	allocatable                corev1.ResourceList
@@ -111,7 +112,7 @@ func pack(n *corev1.Node, k Keep) *packed {
 		resourceVersion: n.ResourceVersion, providerID: n.Spec.ProviderID,
 		bootID: n.Status.NodeInfo.BootID, unschedulable: n.Spec.Unschedulable,
 		created: seconds(n.CreationTimestamp), deleted: seconds(ptr.Deref(n.DeletionTimestamp, metav1.Time{})),
-		taints: slices.Clone(n.Spec.Taints)}
+		taints: slices.Clone(n.Spec.Taints), finalizers: slices.Clone(n.Finalizers)}
 	if len(n.Labels) > 0 {
 		p.labels = make([]unique.Handle[label], 0, len(n.Labels))
 	}
@@ -175,7 +176,7 @@ func (p *packed) fill(n *corev1.Node) {
 	clear(annotations)
 	*n = corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name, UID: types.UID(p.uid), ResourceVersion: p.resourceVersion,
-			CreationTimestamp: timeOf(p.created)},
+			CreationTimestamp: timeOf(p.created), Finalizers: slices.Clone(p.finalizers)},
 		Spec: corev1.NodeSpec{ProviderID: p.providerID, Unschedulable: p.unschedulable},
 		Status: corev1.NodeStatus{Allocatable: p.allocatable.DeepCopy(),
 			NodeInfo: corev1.NodeSystemInfo{BootID: p.bootID}},
@@ -245,6 +246,7 @@ func (p *packed) same(o *packed) bool {
 		p.created == o.created && p.deleted == o.deleted && p.unschedulable == o.unschedulable &&
 		slices.Equal(p.labels, o.labels) && slices.Equal(p.annotations, o.annotations) &&
 		equality.Semantic.DeepEqual(p.completions, o.completions) && slices.Equal(p.owners, o.owners) &&
+		slices.Equal(p.finalizers, o.finalizers) &&
 		slices.Equal(p.conditions, o.conditions) &&
 		equality.Semantic.DeepEqual(p.taints, o.taints) && equality.Semantic.DeepEqual(p.allocatable, o.allocatable)
 }
