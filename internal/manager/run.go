@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -82,8 +83,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	options := ctrl.Options{
 		Scheme:                 scheme.Scheme, // Karpenter's types are in it too (sigs.k8s.io/karpenter/pkg/apis/v1)
 		Logger:                 o.Log,
-		Cache:                  cacheOptions(workerNamespace, tracker.PodsUnwatched),
-		NewCache:               nodecache.New(kept(cfg)),
+		Cache:                  cacheOptions(cfg, workerNamespace, tracker.PodsUnwatched),
 		Metrics:                metricsServer,
 		PprofBindAddress:       cfg.Health.PprofBindAddress,
 		HealthProbeBindAddress: fmt.Sprintf(":%d", cfg.Health.Port),
@@ -149,7 +149,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, tra
 		cfg.NodeManagement.Remediation.DryRun = true
 		cfg.WithoutDeadlines() // they need records
 	}
-	cached, err := nodecache.Of(context.Background(), mgr.GetCache())
+	cached, err := nodecache.StoreOf(context.Background(), mgr.GetCache(), cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, nil, err
 	}

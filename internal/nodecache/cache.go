@@ -99,25 +99,6 @@ func (c *Cache) List(ctx context.Context, l client.ObjectList, opts ...client.Li
 	return nil
 }
 
-// Each yields the Nodes that List returns, sorted by name. If the reader is a Cache, it fills the same Node each time,
-// because tens of thousands take several times the memory of the cache. Keep no Node, map or slice of it.
-func Each(ctx context.Context, r client.Reader, opts ...client.ListOption) (iter.Seq[*corev1.Node], error) {
-	if c, ok := r.(*Cache); ok {
-		return c.each(ctx, opts)
-	}
-	var nodes corev1.NodeList
-	if err := r.List(ctx, &nodes, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
-		return nil, err
-	}
-	return func(yield func(*corev1.Node) bool) {
-		for i := range nodes.Items {
-			if !yield(&nodes.Items[i]) {
-				return
-			}
-		}
-	}, nil
-}
-
 func (c *Cache) each(ctx context.Context, opts []client.ListOption) (iter.Seq[*corev1.Node], error) {
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	if options.FieldSelector != nil || options.Limit != 0 || options.Continue != "" {
