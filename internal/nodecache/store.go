@@ -1,3 +1,4 @@
+// Package nodecache reads all Nodes in a cache without copies of them: a cluster has tens of thousands.
 package nodecache
 
 import (
