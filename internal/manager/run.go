@@ -149,11 +149,12 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, tra
 		cfg.NodeManagement.Remediation.DryRun = true
 		cfg.WithoutDeadlines() // they need records
 	}
-	cached, err := nodecache.StoreOf(context.Background(), mgr.GetCache(), cache.BlockUntilSynced(false))
+	unsynced := cache.BlockUntilSynced(false)
+	nodeStore, err := nodecache.StoreOf(context.Background(), mgr.GetCache(), &corev1.Node{}, unsynced)
 	if err != nil {
 		return nil, nil, err
 	}
-	podStore, err := storeOf(mgr.GetCache(), &corev1.Pod{})
+	podStore, err := nodecache.StoreOf(context.Background(), mgr.GetCache(), &corev1.Pod{}, unsynced)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -187,7 +188,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, tra
 		Counters: counters, Events: events,
 		Pods:  pods,
 		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
-		Workloads: workloads, Cached: cached,
+		Workloads: workloads, Cached: nodecache.Nodes{Store: nodeStore},
 		Warnings: controller.Warnings{Live: mgr.GetAPIReader(), Namespace: workerNamespace, Tracker: view.Tracker,
 			Limit: controller.NewWarningsLimit()},
 	}

@@ -14,29 +14,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Store is the Nodes in the cache of a manager. All readers share them, so they must not be modified.
-type Store struct{ nodes toolscache.Store }
-
-// StoreOf returns the Nodes of a cache that has one informer for all of them. Unless an option says otherwise, it waits
-// until that is synchronized.
-func StoreOf(ctx context.Context, c cache.Cache, opts ...cache.InformerGetOption) (Store, error) {
-	informer, err := c.GetInformer(ctx, &corev1.Node{}, opts...)
+// StoreOf returns the store in which a cache keeps the objects of a type. The cache must have one informer for all of
+// them. Unless an option says otherwise, StoreOf waits until that is synchronized.
+func StoreOf(ctx context.Context, c cache.Cache, o client.Object, opts ...cache.InformerGetOption) (
+	toolscache.Store, error) {
+	informer, err := c.GetInformer(ctx, o, opts...)
 	if err != nil {
-		return Store{}, err
+		return nil, err
 	}
 	shared, ok := informer.(toolscache.SharedInformer)
 	if !ok {
-		return Store{}, fmt.Errorf("the cache's informer of Nodes is a %T and shows no store", informer)
+		return nil, fmt.Errorf("the cache's informer of a %T is a %T and shows no store", o, informer)
 	}
-	return Store{shared.GetStore()}, nil
+	return shared.GetStore(), nil
 }
 
+// Nodes are the Nodes in the cache of a manager. All readers share them, so they must not be modified.
+type Nodes struct{ Store toolscache.Store }
+
 // Names are the names of the Nodes.
-func (s Store) Names() []string { return s.nodes.ListKeys() }
+func (n Nodes) Names() []string { return n.Store.ListKeys() }
 
 // Tainted are the names of the Nodes that have a taint which matches.
-func (s Store) Tainted(match func(corev1.Taint) bool) (names []string) {
-	for _, o := range s.nodes.List() {
+func (n Nodes) Tainted(match func(corev1.Taint) bool) (names []string) {
+	for _, o := range n.Store.List() {
 		if n := o.(*corev1.Node); slices.ContainsFunc(n.Spec.Taints, match) {
 			names = append(names, n.Name)
 		}
@@ -45,8 +46,8 @@ func (s Store) Tainted(match func(corev1.Taint) bool) (names []string) {
 }
 
 // all are the Nodes, sorted by name.
-func (s Store) all() []*corev1.Node {
-	stored := s.nodes.List()
+func (n Nodes) all() []*corev1.Node {
+	stored := n.Store.List()
 	all := make([]*corev1.Node, 0, len(stored))
 	for _, o := range stored {
 		all = append(all, o.(*corev1.Node))
@@ -59,11 +60,11 @@ func (s Store) all() []*corev1.Node {
 // copies, tens of thousands would take more memory than the cache does. Other readers list them.
 func Each(ctx context.Context, r client.Reader) (iter.Seq[*corev1.Node], error) {
 	if c, ok := r.(cache.Cache); ok {
-		s, err := StoreOf(ctx, c)
+		store, err := StoreOf(ctx, c, &corev1.Node{})
 		if err != nil {
 			return nil, err
 		}
-		return slices.Values(s.all()), nil
+		return slices.Values(Nodes{store}.all()), nil
 	}
 	var nodes corev1.NodeList
 	if err := r.List(ctx, &nodes); err != nil {

@@ -56,10 +56,11 @@ func TestEachCopiesNoNode(t *testing.T) {
 
 // Names has all nodes, and Tainted those that have such a taint.
 func TestStoreNamesNodes(t *testing.T) {
-	s, err := StoreOf(t.Context(), holding(t, named("a", "another's", "ours"), named("b", "another's"), named("c")))
+	store, err := StoreOf(t.Context(), holding(t, named("a", "another's", "ours"), named("b", "another's"), named("c")), &corev1.Node{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := Nodes{store}
 	if got := slices.Sorted(slices.Values(s.Names())); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("the names are %q", got)
 	}
