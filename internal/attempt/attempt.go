@@ -55,7 +55,7 @@ const (
 	ReasonPodRefused        = "PodRefused"       // the API server rejected the pod
 	ReasonNameTaken         = "NameTaken"        // a pod of another creator has the name
 	ReasonUnknownPodStatus  = "UnknownPodStatus" // ended without a readable status
-	ReasonFailureUnseen     = "FailureUnseen"    // failed before the leader observed it; see marks.Record.Unseen
+	ReasonFailureUnseen     = "FailureUnseen"    // failed before the leader observed it
 	ReasonSharedFailure     = "SharedFailure"    // failed on a node that worked, and so do others, or none can be compared
 	ReasonDeadline          = "DeadlineExceeded" // past its deadline, with reconciliation.onDeadline remediate; no pod
 )

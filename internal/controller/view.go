@@ -199,37 +199,49 @@ func (v *View) Changed(old, now *corev1.Node) {
 // never been made.
 func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error) {
 	in := v.Observe(n)
+	pods, err := v.shown(ctx, n)
+	if err != nil {
+		return in, err
+	}
+	return v.complete(in, pods), nil
+}
+
+// shown is what the cache shows of the node's pods.
+func (v *View) shown(ctx context.Context, n *corev1.Node) (pods []workerpod.Observation, err error) {
 	// Both are read before the list, because the store changes first and its events come after that.
 	missing, synced := v.Tracker.UnderWay(n.Name, n.UID), v.synced()
 	list, err := v.podsOf(ctx, n)
 	if err != nil {
-		return in, err
+		return nil, err
 	}
-	t := workerpod.Target{Name: in.Node.Name, UID: in.Node.UID}
+	t := workerpod.Target{Name: n.Name, UID: string(n.UID)}
 	listed := map[types.UID]bool{}
 	for i := range list {
 		if workerpod.Ours(&list[i], v.Builder.Namespace, t) {
-			in.Pods = append(in.Pods, v.Tracker.observe(&list[i]))
+			pods = append(pods, v.Tracker.observe(&list[i]))
 		}
 		listed[list[i].UID] = true
 	}
 	if slices.ContainsFunc(missing, func(uid types.UID) bool { return !listed[uid] }) {
-		return in, ErrVanished
+		return nil, ErrVanished
 	}
-	gone, err := v.reserved.settle(in.Node.UID, synced, listed)
+	gone, err := v.reserved.settle(string(n.UID), synced, listed)
 	for _, p := range gone {
 		v.Tracker.PodGone(workerpod.Observe(p), p)
 	}
-	if err != nil {
-		return in, err
-	}
+	return pods, err
+}
+
+// complete is the input with the pods, and with what was observed of the node and of its pods before.
+func (v *View) complete(in decide.Input, pods []workerpod.Observation) decide.Input {
+	in.Pods = pods
 	in.NeedsVerificationSince = v.Tracker.neededSince(in)
 	v.Tracker.ofNode(&in)
 	v.Tracker.ofGroup(&in)
 	for _, p := range in.Pods {
 		in.DryRunDone = in.DryRunDone || v.Tracker.DryRun && p.Recorded
 	}
-	return in, nil
+	return in
 }
 
 // Hosts reports whether the cache has a pod of ours for the node: a worker, or a control probe that it hosts.
@@ -247,17 +259,49 @@ func (v *View) podsOf(ctx context.Context, n *corev1.Node) ([]corev1.Pod, error)
 }
 
 // ErrVanished means that a pod left the cache but its delete event is pending, or that it was created but is not in the
-// cache yet. Requeue the node.
+// cache yet. It also means that the record of a node changed while its pods were read. Requeue the node.
 var ErrVanished = errors.New("the watch has not reported the end of a worker pod yet")
 
-// GatherFresh is Gather of a node that was just read from the API server. It also reads from there those of the node's
-// pods that have no result, or that are terminating and still occupy the node.
-func (v *View) GatherFresh(ctx context.Context, live client.Reader, n *corev1.Node) (decide.Input, error) {
-	in, err := v.Gather(ctx, n)
-	if err != nil {
-		return in, err
+// freshTries is how often Fresh reads a node. The second time is for a cached node that is behind.
+const freshTries = 2
+
+// Fresh is Gather of what the API server has: it reads the node's pods, and then the node. A worker is deleted only
+// after its result is in the node's record. So the record that is read last counts each worker that was gone when the
+// pods were read, and no attempt starts a second time.
+//
+// The cached node says which pods to read. If another node has its name, or another sequence, pods and node are read
+// once more. The error is ErrVanished if they still differ, and NotFound if the node is gone.
+func (v *View) Fresh(ctx context.Context, live client.Reader, cached *corev1.Node) (*corev1.Node, decide.Input, error) {
+	for range freshTries {
+		pods, err := v.freshPods(ctx, live, cached)
+		if err != nil {
+			return nil, decide.Input{}, err
+		}
+		n := &corev1.Node{}
+		if err := live.Get(ctx, client.ObjectKeyFromObject(cached), n); err != nil {
+			return nil, decide.Input{}, err
+		}
+		if n.UID == cached.UID && v.sequence(n) == v.sequence(cached) {
+			return n, v.complete(v.Observe(n), pods), nil
+		}
+		cached = n
 	}
-	for i, p := range in.Pods {
+	return nil, decide.Input{}, ErrVanished
+}
+
+// sequence is the number of the last attempt in the node's record.
+func (v *View) sequence(n *corev1.Node) int32 {
+	return marks.Observe(n, v.Config.Vocabulary()).Record.Sequence
+}
+
+// freshPods lists the node's pods in the cache. It reads those from the API server that have no result, or that are
+// terminating and still occupy the node.
+func (v *View) freshPods(ctx context.Context, live client.Reader, n *corev1.Node) ([]workerpod.Observation, error) {
+	pods, err := v.shown(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range pods {
 		if p.Attempt.Result != nil && (!p.Terminating || !p.Occupies) {
 			continue
 		}
@@ -265,13 +309,13 @@ func (v *View) GatherFresh(ctx context.Context, live client.Reader, n *corev1.No
 		err := live.Get(ctx, client.ObjectKey{Namespace: v.Builder.Namespace, Name: p.Name}, pod)
 		switch {
 		case apierrors.IsNotFound(err), err == nil && string(pod.UID) != p.UID:
-			return in, ErrVanished
+			return nil, ErrVanished
 		case err != nil:
-			return in, err
+			return nil, err
 		}
-		in.Pods[i] = v.Tracker.observe(pod)
+		pods[i] = v.Tracker.observe(pod)
 	}
-	return in, nil
+	return pods, nil
 }
 
 // Probes lists the control probes of groups, wherever they run. It returns ErrVanished while a created probe is not in

@@ -3,12 +3,16 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -51,6 +55,83 @@ func TestGatherFindsTheNodesOwnPods(t *testing.T) {
 	if probes, _ = v.Probes(t.Context(), "other"); len(probes) != 0 {
 		t.Errorf("of another group: %+v", probes)
 	}
+}
+
+// server is an API server that changes between its answers.
+type server struct {
+	*cache
+	answers []string
+	then    func(answers int)
+}
+
+func (s *server) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	err := s.cache.Get(ctx, key, into, opts...)
+	s.answers = append(s.answers, key.Name)
+	if s.then != nil {
+		s.then(len(s.answers))
+	}
+	return err
+}
+
+// TestFresh: the pods are read before the node, and both once more if the node has another record by then.
+func TestFresh(t *testing.T) {
+	for name, test := range map[string]struct {
+		gone     bool                                           // the worker without a result
+		then     func(n *corev1.Node, answers int) *corev1.Node // the node after so many answers
+		want     []string                                       // what is read: the worker, the node
+		err      error
+		sequence int32
+		pods     int
+	}{
+		"nothing changes": {want: []string{"worker", "n"}, pods: 2},
+		"its record is another one": {then: func(n *corev1.Node, _ int) *corev1.Node {
+			return recorded(n, 3)
+		}, want: []string{"worker", "n", "worker", "n"}, sequence: 3, pods: 2},
+		"the node is another one": {then: func(n *corev1.Node, _ int) *corev1.Node {
+			n = n.DeepCopy()
+			n.UID = "another"
+			return n
+		}, want: []string{"worker", "n", "n"}},
+		"its record changes all the time": {then: func(n *corev1.Node, answers int) *corev1.Node {
+			return recorded(n, int32(answers))
+		}, want: []string{"worker", "n", "worker", "n"}, err: ErrVanished},
+		"its worker is gone": {gone: true, want: []string{"worker"}, err: ErrVanished},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, c, _ := view(t)
+			n := node("n")
+			pod := worker(v, n, 1, running)
+			c.pods = []corev1.Pod{*pod, *worker(v, n, 2, exited(1))}
+			live := &server{cache: &cache{nodes: []corev1.Node{*n}, pods: c.pods}}
+			if test.gone {
+				live.pods = nil
+			}
+			if test.then != nil {
+				live.then = func(answers int) { live.nodes = []corev1.Node{*test.then(n, answers)} }
+			}
+			got, in, err := v.Fresh(t.Context(), live, n)
+			for i, read := range live.answers {
+				live.answers[i] = strings.ReplaceAll(read, pod.Name, "worker")
+			}
+			if !slices.Equal(live.answers, test.want) || !errors.Is(err, test.err) {
+				t.Errorf("read %q, %v; want %q, %v", live.answers, err, test.want, test.err)
+			}
+			if err == nil && (in.Node.Record.Sequence != test.sequence || in.Node.UID != string(got.UID) || len(in.Pods) != test.pods) {
+				t.Errorf("node %s, of UID %s and sequence %d, with %d pods", got.UID, in.Node.UID, in.Node.Record.Sequence, len(in.Pods))
+			}
+		})
+	}
+	v, _, _ := view(t)
+	if _, _, err := v.Fresh(t.Context(), &cache{}, node("n")); !apierrors.IsNotFound(err) {
+		t.Errorf("the node is gone: %v", err)
+	}
+}
+
+// recorded is the node with a record of that sequence.
+func recorded(n *corev1.Node, sequence int32) *corev1.Node {
+	n = n.DeepCopy()
+	n.Annotations[marks.AnnotationRecord] = marks.Record{NodeUID: string(n.UID), Sequence: sequence}.Encode()
+	return n
 }
 
 func TestFleet(t *testing.T) {

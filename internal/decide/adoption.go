@@ -70,17 +70,9 @@ func Adopt(in Input, now time.Time) marks.Change {
 		r.Label = LabelOf(in.Config)
 		return marks.Change{Record: r, Label: ptr.To(true)}
 	}
+	at := ptr.To(timestamp(now))
 	return marks.Change{Record: marks.Record{
-		NodeUID: in.Node.UID, BootID: in.Node.BootID, Label: LabelOf(in.Config), HistoryLost: true,
+		NodeUID: in.Node.UID, BootID: in.Node.BootID, Label: LabelOf(in.Config), LastTime: at, VerifiedTime: at,
 		LastReason: attempt.ReasonAdopted, LastMessage: "the node carried the verified label and no record",
-		LastTime: ptr.To(timestamp(now)),
 	}}
-}
-
-// verifiedTime is when the node last passed or, if it has not passed since, when it was adopted; nil for neither.
-func verifiedTime(r marks.Record) *time.Time {
-	if r.VerifiedTime == nil && r.LastReason == attempt.ReasonAdopted && r.LastOutcome == "" {
-		return r.LastTime
-	}
-	return r.VerifiedTime
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -31,12 +30,10 @@ func TestAdoptable(t *testing.T) {
 		"included control plane": {labelledAlone(controlplane, func(in *Input) {
 			in.Config.NodeManagement.IncludeControlPlane = true
 		}), true},
-		"being deleted": {labelledAlone(func(in *Input) { in.Node.Deleting = true }), false},
-		"verified":      {verified(), false},
-		"failed":        {failing(2, ungated), false},
-		"a record that cannot be read": {labelledAlone(func(in *Input) {
-			in.Node.HasRecord, in.Node.RecordProblem, in.Node.Record = true, "is not a record", marks.Record{HistoryLost: true}
-		}), false},
+		"being deleted":                         {labelledAlone(func(in *Input) { in.Node.Deleting = true }), false},
+		"verified":                              {verified(), false},
+		"failed":                                {failing(2, ungated), false},
+		"a record that cannot be read":          {labelledAlone(unreadable), false},
 		"adopted":                               {adopted(), false},
 		"the label was renamed":                 {verified(renamed, unlabelled), true},
 		"and its new name is there already":     {verified(renamed), true},
@@ -90,11 +87,9 @@ func TestBornVerifiedIsVerified(t *testing.T) {
 		"the installation's age is unknown": {labelledAlone(born, func(in *Input) { in.Installed = time.Time{} }), false},
 		"it passed":                         {verified(born), false},
 		"it was adopted before an upgrade":  {adopted(born), false},
-		"its record lost its history": {labelledAlone(born, func(in *Input) {
-			in.Node.HasRecord, in.Node.RecordProblem, in.Node.Record = true, "is not a record", marks.Record{HistoryLost: true}
-		}), false},
-		"skipped": {labelledAlone(born, skipped), false},
-		"leaving": {labelledAlone(born, leaving), false},
+		"its record lost its history":       {labelledAlone(born, unreadable), false},
+		"skipped":                           {labelledAlone(born, skipped), false},
+		"leaving":                           {labelledAlone(born, leaving), false},
 	} {
 		plan, _ := ask(t, tc.in, world{})
 		if got := plan.Step == StepStart; got != tc.want || got != (StatusOf(tc.in, now) == StatusPending) {
@@ -144,7 +139,7 @@ func TestAnAdoptedNodeIsVerifiedAgain(t *testing.T) {
 // attempt.
 func TestAnAdoptedNodeAmongOthers(t *testing.T) {
 	in := adopted()
-	if r := in.Node.Record; !r.MayHaveVerified() || r.VerifiedTime != nil || r.LastReason != attempt.ReasonAdopted || r.NodeUID != "u1" || r.BootID != "b1" || r.LastOutcome != "" {
+	if r := in.Node.Record; !r.MayHaveVerified() || !r.VerifiedTime.Equal(now.Add(-time.Hour)) || r.LastReason != attempt.ReasonAdopted || r.NodeUID != "u1" || r.BootID != "b1" || r.LastOutcome != "" {
 		t.Errorf("%+v", r)
 	}
 	if m := SummaryOf(in); m.CanHostProbe || m.Unhealthy || m.Excluded {
@@ -152,21 +147,16 @@ func TestAnAdoptedNodeAmongOthers(t *testing.T) {
 	}
 	in = adopted(unlabelled, with(pod(1, openGate, ended(attempt.Passed))))
 	r, plan := recorded(t, in, world{})
-	if plan.Recorded.First || r.HistoryLost || r.VerifiedTime == nil {
+	if plan.Recorded.First || !r.VerifiedTime.Equal(now) {
 		t.Errorf("its first pass: %+v, %+v", plan.Recorded, r)
 	}
 	in.Node.Record, in.Node.Labelled = r, true
 	if m := SummaryOf(in); !m.CanHostProbe {
 		t.Errorf("once it passed: %+v", m)
 	}
-	exhausted := failing(5, deleting, func(in *Input) { in.Node.Record.HistoryLost = true })
+	exhausted := failing(5, deleting)
+	exhausted.Node.Record.VerifiedTime = adopted().Node.Record.VerifiedTime
 	if plan, _ := ask(t, exhausted, deletable()); plan.Step == StepDelete || plan.Change.Record.Held != GuardNeverVerifiedOnly {
 		t.Errorf("exhausted: %+v", plan)
-	}
-	old := verified(func(in *Input) {
-		in.Node.Record.LastReason, in.Node.Record.VerifiedTime = attempt.ReasonAdopted, ptr.To(now.Add(-2*time.Hour))
-	})
-	if at := verifiedTime(old.Node.Record); !at.Equal(now.Add(-2 * time.Hour)) {
-		t.Errorf("a pass counts from when it was: %s", at)
 	}
 }

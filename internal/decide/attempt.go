@@ -113,11 +113,17 @@ func (d *decision) superseded(b attempt.Basis, r attempt.Result) *attempt.Result
 	return nil
 }
 
-// isSuperseded reports whether the reason is one of superseded's or gateRemoved's, or that of lost prerequisites.
-func isSuperseded(reason string) bool {
-	return slices.Contains([]string{attempt.ReasonNodeRebooted, attempt.ReasonChecksChanged,
-		attempt.ReasonGateReturned, attempt.ReasonGateRemoved, attempt.ReasonPrerequisitesLost}, reason)
+// recordsSuperseded reports whether the last recorded attempt had a basis that no longer held at its end. The reason is
+// one of superseded's or gateRemoved's, or that of lost prerequisites. Beside a check's name, it may be anything.
+func recordsSuperseded(r marks.Record) bool {
+	return r.LastCheck == "" && slices.Contains([]string{attempt.ReasonNodeRebooted, attempt.ReasonChecksChanged,
+		attempt.ReasonGateReturned, attempt.ReasonGateRemoved, attempt.ReasonPrerequisitesLost}, r.LastReason)
 }
+
+// ranOtherChecks reports whether the last recorded attempt ran other checks than the node has now. The next one begins
+// a run, and waits for initialBackoffSeconds. Otherwise a label that changes back and forth would start one worker
+// after the other.
+func ranOtherChecks(r marks.Record, now string) bool { return r.LastOutcome != "" && r.Checks != now }
 
 // evaluate decides what a result, which was observed at the given time, means for the node.
 func (d *decision) evaluate(pod workerpod.Observation, at time.Time, result attempt.Result) {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -57,60 +58,84 @@ func TestSuperseded(t *testing.T) {
 			if r.LastReason != tc.reason {
 				t.Errorf("reason %q, want %q", r.LastReason, tc.reason)
 			}
-			if isSuperseded(tc.reason) {
-				if r.LastOutcome != attempt.Inconclusive || r.Superseded != 1 || r.Attempts != 0 || plan.Change.Gate != gateKeep {
+			if recordsSuperseded(r) {
+				if r.LastOutcome != attempt.Inconclusive || r.Attempts != 0 || plan.Change.Gate != gateKeep {
 					t.Errorf("%+v", plan.Change)
 				}
-			} else if r.Superseded != 0 {
-				t.Errorf("superseded %d", r.Superseded)
 			}
 		})
 	}
 }
 
-// Karpenter adds the NodeClaim's labels at registration, after the worker started; the worker ran another profile's checks.
-func TestOtherChecksAreInconclusiveAndTriedAgainAtOnce(t *testing.T) {
-	in := given(with(pod(1, otherChecks, ended(attempt.Passed))))
-	r, _ := recorded(t, in, world{})
-	if r.LastOutcome != attempt.Inconclusive || r.NextAttemptTime == nil || !r.NextAttemptTime.Equal(now) {
-		t.Fatalf("%+v", r)
-	}
-	in = given(func(in *Input) { in.Node.Record, in.Node.HasRecord = r, true })
-	if plan, _ := ask(t, in, world{}); plan.Step != StepStart || plan.Number != 2 {
-		t.Errorf("then %+v", plan)
+// Karpenter adds the NodeClaim's labels at registration, after the worker started; the worker ran another profile's
+// checks. The present ones begin a run, after initialBackoffSeconds.
+func TestOtherChecksAreInconclusiveAndTriedAgainSoon(t *testing.T) {
+	for name, in := range map[string]Input{
+		"new":                         given(with(pod(1, otherChecks, ended(attempt.Passed)))),
+		"under way":                   given(with(pod(1, otherChecks))),
+		"it pulls no image":           given(with(pod(1, otherChecks, imageMissing))),
+		"after failures of these":     failing(4, with(pod(5, otherChecks, ended(attempt.Failed)))),
+		"after failures of the other": failing(4, underOtherChecks, with(pod(5, otherChecks, ended(attempt.Failed)))),
+		"after puzzles":               puzzling(9, with(pod(10, otherChecks, ended(attempt.Passed)))),
+	} {
+		r, plan := recorded(t, in, world{})
+		if r.LastOutcome != attempt.Inconclusive || r.Checks != "c2" || r.Attempts != 0 || r.Inconclusive != 1 || plan.Change.Gate != gateKeep {
+			t.Fatalf("%s: %+v", name, r)
+		}
+		if r.NextAttemptTime == nil || !r.NextAttemptTime.Equal(now.Add(time.Second)) {
+			t.Errorf("%s: next attempt at %v", name, r.NextAttemptTime)
+		}
+		then := given(func(in *Input) { in.Node.Record, in.Node.HasRecord = r, true })
+		plan, _ = ask(t, then, world{})
+		if plan.Step != StepNone || plan.RequeueAfter != time.Second || reasonOf(plan.Condition) != marks.ReasonWorkerInconclusive || StateOf(then, now) != StateBackingOff {
+			t.Errorf("%s: at once %+v, condition %+v", name, plan, plan.Condition)
+		}
+		later := now.Add(time.Second)
+		if plan, _ = askAt(t, then, world{}, later); plan.Step != StepStart || plan.Number != r.Sequence+1 || StateOf(then, later) != StateWaiting {
+			t.Errorf("%s: then %+v", name, plan)
+		}
+		// The label changes back. What failed before under those checks is no failure of this run.
+		then.Checks = "c2"
+		if spent := budgetOf(then); spent.attempts != 0 {
+			t.Errorf("%s: %d failures count under the other checks", name, spent.attempts)
+		}
 	}
 }
 
-// A label that changes back and forth must not start a worker with each change.
-func TestSupersededAttemptsBackOffFromTheSecondOn(t *testing.T) {
-	in := given(with(pod(1, otherChecks, ended(attempt.Passed))))
-	for n := int32(1); n <= 4; n++ {
-		r, _ := recorded(t, in, world{})
-		want := time.Duration(0)
-		if n > 1 {
-			want = backoff(n)
+func underOtherChecks(in *Input) { in.Node.Record.Checks = "c2" }
+
+// A label that changes back and forth starts at most one worker in initialBackoffSeconds, whatever the results are.
+func TestAChangingLabelStartsNoWorkerWithoutAPause(t *testing.T) {
+	for name, in := range map[string]Input{
+		"failed":            failing(2, underOtherChecks),
+		"exhausted":         failing(5, underOtherChecks),
+		"held":              failing(5, underOtherChecks, deleting, heldBy(GuardMaxUnhealthy)),
+		"inconclusive":      puzzling(2, underOtherChecks),
+		"passed, and gated": verified(gated, underOtherChecks, recordedAgo(0)),
+		"passed": verified(underOtherChecks, recordedAgo(0), func(in *Input) {
+			in.Config.Profiles = []config.Profile{{Name: "gpu"}}
+			in.Node.Record.Profile = in.Config.Choice("gpu")
+		}),
+	} {
+		in.Config.Reconciliation.InitialBackoffSeconds = 7
+		for wait, want := range map[time.Duration]Step{0: StepNone, 6900 * time.Millisecond: StepNone, 7 * time.Second: StepStart} {
+			plan, _ := askAt(t, in, world{}, now.Add(wait))
+			if plan.Step != want || want == StepNone && (plan.RequeueAfter <= 0 || plan.RequeueAfter > 7*time.Second-wait) {
+				t.Errorf("%s, after %s: %q, looks again in %s", name, wait, plan.Step, plan.RequeueAfter)
+			}
 		}
-		if got := r.NextAttemptTime.Sub(now); r.Superseded != n || got != want {
-			t.Errorf("after %d in a row: %d counted, wait %s, want %s", n, r.Superseded, got, want)
-		}
-		in.Node.Record, in.Node.HasRecord = r, true
-		in.Pods = []workerpod.Observation{pod(n+1, otherChecks, ended(attempt.Passed))}
-	}
-	in.Pods = []workerpod.Observation{pod(5, imageMissing)}
-	if r, _ := recorded(t, in, world{}); r.Superseded != 0 {
-		t.Errorf("another result ends the row: %d", r.Superseded)
 	}
 }
 
-// A check's reason is the worker's own text. No such reason makes the next attempt start sooner.
+// A check's reason is the worker's own text. No such reason changes when the next attempt starts, or what it waits for.
 func TestAReportedReasonIsNotOurs(t *testing.T) {
 	for _, reason := range []string{attempt.ReasonChecksChanged, attempt.ReasonNodeRebooted, attempt.ReasonGateReturned} {
 		for _, outcome := range []attempt.Outcome{attempt.Failed, attempt.Inconclusive} {
 			last := pod(3, ended(outcome))
 			last.Attempt.Result.Reason = reason
 			r, _ := recorded(t, failing(2, with(last)), world{})
-			if r.Superseded != 0 || r.NextAttemptTime.Sub(now) != backoff(3) {
-				t.Errorf("%s %s: superseded %d, next attempt in %s", outcome, reason, r.Superseded, r.NextAttemptTime.Sub(now))
+			if recordsSuperseded(r) || r.NextAttemptTime.Sub(now) != backoff(3) {
+				t.Errorf("%s %s: next attempt in %s", outcome, reason, r.NextAttemptTime.Sub(now))
 			}
 		}
 	}
@@ -228,10 +253,11 @@ func TestARebootBeginsARunWhateverWasUnderWay(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 		in.Node.Record, in.Pods = r, nil
-		if plan, _ := ask(t, in, unmet); plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWaitingForPrerequisites {
+		soon := now.Add(time.Second)
+		if plan, _ := askAt(t, in, unmet, soon); plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWaitingForPrerequisites {
 			t.Errorf("%s: then %+v", name, plan)
 		}
-		if plan, _ := ask(t, in, world{}); plan.Step != StepStart || plan.Number != 5 {
+		if plan, _ := askAt(t, in, world{}, soon); plan.Step != StepStart || plan.Number != 5 {
 			t.Errorf("%s: once they hold %+v", name, plan)
 		}
 	}
@@ -291,7 +317,7 @@ func TestAnOlderPassDoesNotOpenANewerGate(t *testing.T) {
 		t.Fatalf("%+v", plan.Change)
 	}
 	in.Node.Record, in.Pods = r, nil
-	if plan, _ = ask(t, in, world{}); plan.Step != StepStart || plan.Number != 3 {
+	if plan, _ = askAt(t, in, world{}, now.Add(time.Second)); plan.Step != StepStart || plan.Number != 3 {
 		t.Errorf("then %+v", plan)
 	}
 	in.Pods = []workerpod.Observation{pod(3, ended(attempt.Passed))}
@@ -342,7 +368,7 @@ func TestAPassOpensTheGateItBeganUnder(t *testing.T) {
 			if plan.Recorded == nil || r.LastReason != tc.reason || gate != tc.gate {
 				t.Fatalf("recorded %+v, reason %q, gate %q; want %q, %q", plan.Recorded, r.LastReason, gate, tc.reason, tc.gate)
 			}
-			if tc.reason == attempt.ReasonGateRemoved && (r.Superseded != 1 || r.Attempts != 0 || r.NextAttemptTime == nil || !r.NextAttemptTime.Equal(now)) {
+			if tc.reason == attempt.ReasonGateRemoved && (r.Attempts != 0 || r.NextAttemptTime == nil || r.Checks == checks && r.NextAttemptTime.Sub(now) != backoff(r.Inconclusive)) {
 				t.Errorf("%+v", r)
 			}
 		})

@@ -245,15 +245,12 @@ func (d *decision) recordSharedFault(f failure, message string) {
 }
 
 // recordUnobserved records a failure as inconclusive if no controller observed when it happened, and reports whether it
-// did. A control probe that runs now proves nothing about that time, because an outage may have ended since. Until the
-// next failure is counted, only one failure is recorded like that. Otherwise a controller that restarts during every
-// attempt would never exhaust a node. A node that worked stays in service meanwhile, so there it is always done. If
-// there is already a probe for this failure, an earlier leader observed it.
+// did. A control probe that runs now proves nothing about that time, because an outage may have ended since. If there
+// is already a probe for this failure, an earlier leader observed it.
 func (d *decision) recordUnobserved(f failure) bool {
 	before := d.in.Node.Record
 	own := func(o workerpod.Observation) bool { return o.Subject == f.subject }
-	once := before.Unseen && !d.spent.first && !gateAtStake(d.in)
-	if !f.unobserved || once || slices.ContainsFunc(*d.ev.Probes, own) {
+	if !f.unobserved || slices.ContainsFunc(*d.ev.Probes, own) {
 		return false
 	}
 	result := *f.result
@@ -262,9 +259,8 @@ func (d *decision) recordUnobserved(f failure) bool {
 	result.Message = attempt.Text(fmt.Sprintf(
 		"the worker failed before this controller observed it, so no control probe ran at the same time (%s)", why))
 	d.record(f.attempt, &result)
-	r := &d.Change.Record
-	r.Unseen = true
 	if before.Held == GuardControlProbe {
+		r := &d.Change.Record
 		r.Held, r.HeldMessage = before.Held, before.HeldMessage // the shared outage may not have ended
 	}
 	return true

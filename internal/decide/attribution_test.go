@@ -320,38 +320,32 @@ func TestProbesGoOnceTheyServedTheirTime(t *testing.T) {
 // shownEnded is a worker whose first observation showed that it had ended.
 func shownEnded(o *workerpod.Observation) { o.Seen.UnderWay, o.Seen.Witnessed = false, false }
 
-// A failure whose time no controller observed is not compared with a probe that runs now. This happens only once until
-// the next failure is counted.
+// A failure whose time no controller observed is not compared with a probe that runs now.
 func TestFailureThatNobodySaw(t *testing.T) {
 	passing := world{fleet: healthyNodes(2, "pool"), probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed))}}
 	own := world{fleet: healthyNodes(2, "pool"), probes: []workerpod.Observation{probe("pool-m0", subject("u1/1"), ended(attempt.Passed), unwitnessed)}}
 	ran := with(pod(1, ended(attempt.Failed), resultSeen(failedAt), shownEnded))
-	before := func(in *Input) { in.Node.Record.Unseen = true }
-	inRun := func(in *Input) { in.Node.Record.LastOutcome = attempt.Inconclusive }
 	for name, tc := range map[string]struct {
 		in     Input
 		w      world
 		reason string
 		spent  int32
-		unseen bool
 	}{
-		"seen to come":                      {failed(1), passing, "Timeout", 1, false},
-		"nobody saw it":                     {failed(1, ran), passing, attempt.ReasonFailureUnseen, 0, true},
-		"and there is no verified node":     {failed(1, ran), world{}, attempt.ReasonFailureUnseen, 0, true},
-		"an earlier leader saw it":          {failed(1, ran), own, "Timeout", 1, false},
-		"again":                             {failed(1, ran, before, inRun), passing, "Timeout", 1, false},
-		"again, in the run after a pass":    {failed(1, ran, before), passing, attempt.ReasonFailureUnseen, 0, true},
-		"no probe is needed":                {failed(1, ran, noProbe), passing, "Timeout", 1, false},
-		"deletion is off":                   {given(ran), passing, "Timeout", 1, false},
-		"it hangs, and its time is over":    {failed(1, with(pod(1, seenFor(1<<40), shownEnded))), passing, attempt.ReasonTimeout, 1, false},
-		"a check's reason of the same name": {failed(1, with(pod(1, ended(attempt.Failed), resultSeen(failedAt), reported(attempt.ReasonFailureUnseen)))), passing, attempt.ReasonFailureUnseen, 1, false},
+		"seen to come":                      {failed(1), passing, "Timeout", 1},
+		"nobody saw it":                     {failed(1, ran), passing, attempt.ReasonFailureUnseen, 0},
+		"and there is no verified node":     {failed(1, ran), world{}, attempt.ReasonFailureUnseen, 0},
+		"an earlier leader saw it":          {failed(1, ran), own, "Timeout", 1},
+		"no probe is needed":                {failed(1, ran, noProbe), passing, "Timeout", 1},
+		"deletion is off":                   {given(ran), passing, "Timeout", 1},
+		"it hangs, and its time is over":    {failed(1, with(pod(1, seenFor(1<<40), shownEnded))), passing, attempt.ReasonTimeout, 1},
+		"a check's reason of the same name": {failed(1, with(pod(1, ended(attempt.Failed), resultSeen(failedAt), reported(attempt.ReasonFailureUnseen)))), passing, attempt.ReasonFailureUnseen, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, plan := recorded(t, tc.in, tc.w)
-			if r.LastReason != tc.reason || r.Attempts != tc.spent || r.Unseen != tc.unseen || (r.LastOutcome == attempt.Failed) != (tc.spent > 0) {
-				t.Errorf("%s %s, %d spent, unseen %v; want %s, %d, %v", r.LastOutcome, r.LastReason, r.Attempts, r.Unseen, tc.reason, tc.spent, tc.unseen)
+			if r.LastReason != tc.reason || r.Attempts != tc.spent || (r.LastOutcome == attempt.Failed) != (tc.spent > 0) {
+				t.Errorf("%s %s, %d spent; want %s, %d", r.LastOutcome, r.LastReason, r.Attempts, tc.reason, tc.spent)
 			}
-			if tc.unseen && (r.LastCheck != "" || !strings.Contains(r.LastMessage, "check dns: Timeout: no answer") || r.Held != "" || r.NextAttemptTime == nil || reasons(plan.Events)[0] != EventInconclusive.Name) {
+			if tc.spent == 0 && (r.LastCheck != "" || !strings.Contains(r.LastMessage, "check dns: Timeout: no answer") || r.Held != "" || r.NextAttemptTime == nil || reasons(plan.Events)[0] != EventInconclusive.Name) {
 				t.Errorf("%+v, events %v", r, plan.Events)
 			}
 		})
@@ -362,17 +356,24 @@ func reported(reason string) func(*workerpod.Observation) {
 	return func(o *workerpod.Observation) { o.Attempt.Result.Reason = reason }
 }
 
-// A node that fails is exhausted even if another controller leads at each failure.
-func TestFailuresThatNobodySawExhaustANode(t *testing.T) {
+// A failure whose time nobody saw counts against no node, however often, and does not undo what was counted. The next
+// one that is seen counts.
+func TestFailuresThatNobodySawCountForNothing(t *testing.T) {
 	passing := world{fleet: healthyNodes(2, "pool"), probes: []workerpod.Observation{probe("pool-m0", ended(attempt.Passed))}}
-	in := failed(1)
-	most := in.Config.Reconciliation.MaxRetries
-	for n := int32(1); n <= 2*most; n++ {
+	in := failing(3, deleting, managed)
+	spent := in.Node.Record.Attempts
+	for range 10 {
+		n := in.Node.Record.Sequence + 1
 		in.Pods = []workerpod.Observation{pod(n, ended(attempt.Failed), resultSeen(failedAt), shownEnded)}
-		in.Node.Record, _ = recorded(t, in, passing)
+		r, _ := recorded(t, in, passing)
+		if r.Attempts != spent || r.LastReason != attempt.ReasonFailureUnseen || r.Sequence != n {
+			t.Fatalf("attempt %d: %+v", n, r)
+		}
+		in.Node.Record = r
 	}
-	if r := in.Node.Record; r.Attempts != most || r.Inconclusive != most || r.Sequence != 2*most {
-		t.Errorf("%+v", r)
+	in.Pods = []workerpod.Observation{pod(in.Node.Record.Sequence+1, ended(attempt.Failed), resultSeen(failedAt))}
+	if r, _ := recorded(t, in, passing); r.Attempts != spent+1 || r.Inconclusive != 10 || !r.Probed {
+		t.Errorf("one that was seen: %+v", r)
 	}
 }
 

@@ -16,11 +16,12 @@ const maxFailureAge = 10 * time.Minute
 
 // nextAttemptTime is the earliest time of the attempt after the one that r records. It depends on the record's last
 // time and counts, and on the present configuration. exhausted is whether the node has exhausted its retries. ok is
-// false if there is no next attempt. That is so if the node passed, or if it exhausted its retries and
-// exhaustedRetrySeconds is off.
+// false if there is no next attempt. That is so if the node passed its present checks, or if it exhausted its retries
+// and exhaustedRetrySeconds is off.
 func nextAttemptTime(in Input, r marks.Record, exhausted bool, now time.Time) (at time.Time, ok bool) {
 	c, seed := in.Config, in.Node.UID
-	if r.LastOutcome == attempt.Passed {
+	others := ranOtherChecks(r, in.Checks)
+	if r.LastOutcome == attempt.Passed && !others {
 		return time.Time{}, false
 	}
 	if r.LastTime == nil || r.LastTime.After(now.Add(clockTolerance)) {
@@ -28,15 +29,13 @@ func nextAttemptTime(in Input, r marks.Record, exhausted bool, now time.Time) (a
 	}
 	wait := time.Duration(0)
 	switch {
+	case others:
+		wait = time.Duration(c.Reconciliation.InitialBackoffSeconds) * time.Second
 	case r.LastOutcome == attempt.Failed && exhausted:
 		if wait = exhaustedRetry(c); wait == 0 {
 			return time.Time{}, false
 		}
 		wait -= jitter(wait/5, seed, strconv.Itoa(int(r.Sequence)))
-	case r.Superseded == 1:
-		// The next attempt starts at once, else the change of a label would cost a backoff.
-	case r.Superseded > 1:
-		wait = Backoff(c.Reconciliation, r.Superseded, seed)
 	default:
 		wait = Backoff(sharedCap(in, r.Shared), r.Attempts+r.Inconclusive, seed)
 	}
@@ -57,7 +56,8 @@ func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
 
 // nextAttempt reports whether the next attempt is due and, if not, how long until it is; 0 if there is none.
 func (d *decision) nextAttempt() (wait time.Duration, due bool) {
-	if d.spent.first || d.stuckResolved() || requestSkipsBackoff(d.in.Node.Record, d.now) {
+	r := d.in.Node.Record
+	if d.spent.first && !ranOtherChecks(r, d.in.Checks) || d.stuckResolved() || requestSkipsBackoff(r, d.now) {
 		return 0, true
 	}
 	switch at, again := d.nextAttemptTime(); {

@@ -69,8 +69,10 @@ func TestTheNextAttemptFollowsThePresentConfiguration(t *testing.T) {
 		"deletion on, never tried again":     {failing(5, deleting, exhaustedRetrySeconds(-1)), 480 * time.Second, 600 * time.Second},
 		"deletion on, tried too seldom":      {failing(5, deleting, exhaustedRetrySeconds(86400)), 480 * time.Second, 600 * time.Second},
 		"deletion on, tried often":           {failing(5, deleting, exhaustedRetrySeconds(60)), 48 * time.Second, 60 * time.Second},
-		"superseded once":                    {puzzling(8, supersededTimes(1)), 0, 0},
-		"superseded twice, after others":     {puzzling(8, supersededTimes(2)), 1600 * time.Millisecond, 2 * time.Second},
+		"other checks":                       {puzzling(8, underOtherChecks), time.Second, time.Second},
+		"other checks, exhausted":            {failing(5, underOtherChecks), time.Second, time.Second},
+		"other checks, long ago":             {failing(5, underOtherChecks, recordedAgo(time.Hour)), -time.Hour, 0},
+		"passed other checks":                {verified(underOtherChecks), -time.Hour, 0},
 		"forged counts":                      {puzzling(1<<29, func(in *Input) { in.Node.Record.Attempts = 1 << 29 }), 24 * time.Second, 30 * time.Second},
 	} {
 		got, ok := nextIn(tc.in)
@@ -85,10 +87,6 @@ func TestTheNextAttemptFollowsThePresentConfiguration(t *testing.T) {
 			t.Errorf("%s: step %q", name, plan.Step)
 		}
 	}
-}
-
-func supersededTimes(n int32) func(*Input) {
-	return func(in *Input) { in.Node.Record.Superseded = n }
 }
 
 func inconclusiveSince(in *Input) {

@@ -233,7 +233,8 @@ func releasedUnverified(in Input) bool { return in.Node.Record.Released != nil &
 // verified nodes shared may be over.
 func (d *decision) inconclusiveAttempt() bool {
 	r := d.in.Node.Record
-	return !d.spent.first && !recordsDeadline(r) && (r.LastOutcome == attempt.Inconclusive || !d.exhausted())
+	changed := r.LastCheck == "" && r.LastReason == attempt.ReasonChecksChanged
+	return (!d.spent.first || changed) && !recordsDeadline(r) && (r.LastOutcome == attempt.Inconclusive || !d.exhausted())
 }
 
 // recordDeadline records the next attempt as failed because the deadline passed at the given time.

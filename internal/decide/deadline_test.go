@@ -70,7 +70,7 @@ func TestDeadlineOf(t *testing.T) {
 		"that is of a round before":                  {given(missedDeadline, old, passedAgo(time.Hour), since(2*time.Hour)), nil},
 		"that is the future":                         {given(missedDeadline, old, passedAgo(3*time.Hour), since(-time.Hour)), nil},
 		"a pass in the future is no measure":         {given(missedDeadline, old, passedAgo(-time.Hour), since(90*time.Minute)), ago(30 * time.Minute)},
-		"nor is its creation where its past is lost": {given(missedDeadline, func(in *Input) { in.Node.Record.HistoryLost = true }), nil},
+		"nor is its creation where its past is lost": {given(missedDeadline, func(in *Input) { in.Node.Record.VerifiedTime = &in.Node.Created }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at, ok := verificationDeadline(tc.in, now)

@@ -90,7 +90,7 @@ func otherBoot(then, now string) bool { return then != "" && now != "" && then !
 // verified together are not verified again together. A verdict from the future is forged or from a fast clock, and
 // counts as too old.
 func reverifyTime(in Input, now time.Time) (at time.Time, ok bool) {
-	every, verified := in.Config.NodeManagement.Reverify.Interval.Duration, verifiedTime(in.Node.Record)
+	every, verified := in.Config.NodeManagement.Reverify.Interval.Duration, in.Node.Record.VerifiedTime
 	if every <= 0 || verified == nil {
 		return time.Time{}, false
 	}

@@ -95,6 +95,14 @@ func rebootedTo(boot string) func(*Input) {
 // unchecked has no checks to run.
 func unchecked(in *Input) { in.Profile.Checks = []workerchecks.Spec{} }
 
+// unreadable is a record that cannot be read. Unless it has a time, the node was created a day ago.
+func unreadable(in *Input) {
+	if in.Node.Created.IsZero() {
+		in.Node.Created = now.Add(-24 * time.Hour)
+	}
+	in.Node.HasRecord, in.Node.RecordProblem, in.Node.Record = true, "is not a record", marks.Record{VerifiedTime: &in.Node.Created}
+}
+
 // due is long after the last attempt.
 func due(in *Input) { in.Node.Record.LastTime = ago(time.Hour) }
 

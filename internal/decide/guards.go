@@ -144,11 +144,8 @@ func (d *decision) verifiedBefore() string {
 	if !*d.in.Config.NodeManagement.Remediation.NeverVerifiedOnly || !r.MayHaveVerified() {
 		return ""
 	}
-	when := "once"
-	if r.VerifiedTime != nil {
-		when = "at " + r.VerifiedTime.UTC().Format(time.RFC3339)
-	}
-	return fmt.Sprintf("the node was verified %s, so its taint quarantines it and no action is taken", when)
+	return fmt.Sprintf("the node counts as verified since %s, so its taint quarantines it and no action is taken",
+		r.VerifiedTime.UTC().Format(time.RFC3339))
 }
 
 func (d *decision) paused() string {

@@ -171,30 +171,37 @@ func (m *model) gather(n *corev1.Node) decide.Input {
 	return in
 }
 
-// live reads pods from the API server.
+// live reads pods and nodes from the API server.
 type live struct{ *model }
 
 func (l live) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	p := l.pods[key.Name]
-	if p == nil {
-		return apierrors.NewNotFound(corev1.Resource("pods"), key.Name)
+	switch into := into.(type) {
+	case *corev1.Node:
+		if n := l.nodes[key.Name]; n != nil {
+			n.DeepCopyInto(into)
+			return nil
+		}
+	case *corev1.Pod:
+		if p := l.pods[key.Name]; p != nil {
+			p.DeepCopyInto(into)
+			return nil
+		}
 	}
-	p.DeepCopyInto(into.(*corev1.Pod))
-	return nil
+	return apierrors.NewNotFound(corev1.Resource("objects"), key.Name)
 }
 
-// refreshed is gather with the pods of the API server. It reports whether the pods are complete: the next sync shows a
-// pod that is gone.
-func (m *model) refreshed(n *corev1.Node) (decide.Input, bool) {
-	in, err := m.view.GatherFresh(context.Background(), live{m}, n)
+// refreshed is the node and gather with what the API server has. It reports whether the pods are complete: the next
+// sync shows a pod that is gone.
+func (m *model) refreshed(n *corev1.Node) (*corev1.Node, decide.Input, bool) {
+	now, in, err := m.view.Fresh(context.Background(), live{m}, n)
 	switch {
 	case errors.Is(err, controller.ErrVanished):
 		m.waits[n.Name] = time.Second
-		return in, false
+		return n, in, false
 	case err != nil:
 		panic(err)
 	}
-	return in, true
+	return now, in, true
 }
 
 // reconcile decides about a node once, from its caches, and acts. It reports whether the cluster changed.
@@ -279,7 +286,7 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 	in := m.gather(n)
 	var all bool
 	if fresh {
-		if in, all = m.refreshed(n); !all {
+		if n, in, all = m.refreshed(n); !all {
 			return false, false
 		}
 	}
@@ -300,10 +307,10 @@ func (m *model) step(n *corev1.Node, fresh bool) (changed, again bool) {
 				m.load(&ev, need, in)
 				return nil
 			}
-			if n = m.nodes[n.Name]; n == nil {
+			if m.nodes[n.Name] == nil {
 				return decide.ErrStop
 			}
-			if in, all = m.refreshed(n); !all {
+			if n, in, all = m.refreshed(n); !all {
 				return decide.ErrStop
 			}
 			return nil

@@ -139,6 +139,10 @@ func (d *decision) startOrRemediate() {
 	d.Condition = d.betweenAttempts()
 	wait, due := d.nextAttempt()
 	d.requeueAfter(wait)
+	if d.spent.first && !due {
+		d.Condition = unknownCondition(marks.ReasonWorkerInconclusive, fmt.Sprintf("Attempt %d ran other checks than the "+
+			"node has now; next attempt at %s", r.Sequence, d.now.Add(wait).UTC().Format(time.RFC3339)), lastTime(r))
+	}
 	// Past the deadline, an attempt that proved nothing needs no other after it.
 	if d.inconclusiveAttempt() && d.expires() {
 		d.expire(false)
@@ -162,7 +166,7 @@ func (d *decision) startOrRemediate() {
 // and the one after a superseded attempt, because the node's profile may have changed.
 func (d *decision) awaitsPrerequisites() bool {
 	r := d.in.Node.Record
-	return d.spent.first || r.Superseded > 0 || recordsDeadline(r)
+	return d.spent.first || recordsSuperseded(r) || recordsDeadline(r)
 }
 
 // remediationDue reports whether a failed node may be deleted next. A node that is already leaving is removed by

@@ -156,10 +156,11 @@ func TestPrerequisitesAreWaitedForAgainAfterOtherChecks(t *testing.T) {
 	in := given(with(pod(1, otherChecks, ended(attempt.Passed))))
 	in.Node.Record, _ = recorded(t, in, unmet)
 	in.Pods = nil
-	if plan, _ := ask(t, in, unmet); plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWaitingForPrerequisites {
+	soon := now.Add(time.Second)
+	if plan, _ := askAt(t, in, unmet, soon); plan.Step != StepNone || reasonOf(plan.Condition) != marks.ReasonWaitingForPrerequisites {
 		t.Errorf("%+v", plan)
 	}
-	if plan, _ := ask(t, in, world{}); plan.Step != StepStart || plan.Number != 2 {
+	if plan, _ := askAt(t, in, world{}, soon); plan.Step != StepStart || plan.Number != 2 {
 		t.Errorf("once they hold: %+v", plan)
 	}
 	in.Pods = []workerpod.Observation{pod(2, ended(attempt.Failed))}

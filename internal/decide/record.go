@@ -41,11 +41,12 @@ const (
 // Verdicts lists them.
 func Verdicts() []Verdict { return []Verdict{VerdictVerified, VerdictExhausted, VerdictShared} }
 
-// firstVerdict is the verdict of the attempt that r records; empty if the node had one before, or has none yet.
+// firstVerdict is the verdict that the attempt of r led to: it passed, or was the one too many. It is empty if the node
+// passed before or had a verdict in this run, or has none yet. So a reboot or other checks may lead to another one.
 func (d *decision) firstVerdict(before, r marks.Record) Verdict {
-	most := d.in.Config.Reconciliation.MaxRetries
+	most, spent := d.in.Config.Reconciliation.MaxRetries, budgetOf(d.in)
 	switch {
-	case before.MayHaveVerified() || before.Concluded || d.exhausted():
+	case before.MayHaveVerified() || spent.attempts >= most || spent.shared >= most:
 		return ""
 	case r.LastOutcome == attempt.Passed:
 		return VerdictVerified
@@ -66,6 +67,9 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	if otherBoot(a.Basis.BootID, d.in.Node.BootID) {
 		r.BootID = a.Basis.BootID // so that the present boot begins a run of its own, with prerequisites and all retries
 	}
+	if ran := a.Basis.Checks; ran != "" && ran != d.in.Checks {
+		r.Checks, d.spent = ran, budget{first: true} // so that the present checks begin a run of their own
+	}
 	r.Sequence, r.Attempts, r.Inconclusive = a.Number, d.spent.attempts, d.spent.inconclusive
 	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
 	// The node's clock, which may be set while a worker runs, measures the duration.
@@ -79,17 +83,12 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	if result.Outcome == attempt.Inconclusive {
 		r.Shared = d.spent.shared
 	}
-	r.Unseen = before.Unseen && !d.spent.first && result.Outcome == attempt.Inconclusive
-	r.Superseded = 0
-	if result.Check == "" && isSuperseded(result.Reason) { // beside a check's name, the reason may be anything
-		r.Superseded = before.Superseded + 1
-	}
 	d.Step = StepRecord
 	d.Recorded = &Recorded{Number: a.Number, Result: *result, First: !before.MayHaveVerified()}
 	d.Change, d.Events, d.Condition = marks.Change{GateTaints: d.in.Profile.Taints}, nil, nil
 	switch result.Outcome {
 	case attempt.Passed:
-		r.LastMessage, r.VerifiedTime, r.HistoryLost, r.Since, r.Released = "", r.LastTime, false, nil, nil
+		r.LastMessage, r.VerifiedTime, r.Since, r.Released = "", r.LastTime, nil, nil
 		d.Change.Label, r.Label = ptr.To(true), LabelOf(d.in.Config)
 		if d.in.Node.Gated {
 			d.Change.Gate = marks.GateOpen
@@ -111,7 +110,6 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	d.Recorded.Answer = d.Change.Answer
 	d.Recorded.Suspicion, d.Recorded.Suspect = d.suspicionResult(before, result.Outcome)
 	d.Recorded.Verdict = d.firstVerdict(before, r)
-	r.Concluded = before.Concluded || d.Recorded.Verdict == VerdictExhausted || d.Recorded.Verdict == VerdictShared
 	d.Events = append(d.outcomeEvents(before, r, *result, exhausted), bornVerifiedEvents(d.in, r)...)
 	if result.Outcome == attempt.Passed {
 		d.Events = append(d.Events, suspicionClearedEvents(d.in, r)...)

@@ -72,42 +72,39 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// A new node has exactly one first verdict, however long it is tried.
+// A new node has one first verdict in a run, however long it is tried.
 func TestFirstVerdict(t *testing.T) {
-	concluded := func(in *Input) { in.Node.Record.Concluded = true }
-	adopted := func(in *Input) { in.Node.Record.HistoryLost = true }
 	shared := func(failures int32) func(*Input) { return func(in *Input) { in.Node.Record.Shared = failures } }
 	alone := world{} // there is no node to compare a failure with
 	atBoot := func(b string) func(*workerpod.Observation) {
 		return func(o *workerpod.Observation) { o.Attempt.Basis.BootID = b }
 	}
 	for name, tc := range map[string]struct {
-		in        Input
-		world     world
-		want      Verdict
-		concluded bool
+		in    Input
+		world world
+		want  Verdict
 	}{
-		"a pass":                             {in: given(with(pod(1, ended(attempt.Passed)))), want: VerdictVerified},
-		"a pass after failures":              {in: failing(4, with(pod(5, ended(attempt.Passed)))), want: VerdictVerified},
-		"a failure":                          {in: failing(3, with(pod(4, ended(attempt.Failed))))},
-		"the last failure":                   {in: failing(4, with(pod(5, ended(attempt.Failed)))), want: VerdictExhausted, concluded: true},
-		"a failure after that":               {in: failing(5, concluded, with(pod(6, ended(attempt.Failed)))), concluded: true},
-		"after that, recorded before":        {in: failing(5, with(pod(6, ended(attempt.Failed))))},
-		"a pass after that":                  {in: failing(5, concluded, with(pod(6, ended(attempt.Passed)))), concluded: true},
-		"the last failure of the next boot":  {in: failing(4, concluded, with(pod(5, ended(attempt.Failed)))), concluded: true},
-		"the first failure of the next boot": {in: failing(5, concluded, rebootedTo("b2"), with(pod(6, atBoot("b2"), ended(attempt.Failed)))), concluded: true},
-		"nothing proved":                     {in: puzzling(9, with(pod(10, imageMissing)))},
-		"a shared failure":                   {in: puzzling(3, deleting, shared(3), with(pod(4, ended(attempt.Failed)))), world: alone},
-		"the last shared one":                {in: puzzling(4, deleting, shared(4), with(pod(5, ended(attempt.Failed)))), world: alone, want: VerdictShared, concluded: true},
-		"a shared one after that":            {in: puzzling(5, deleting, concluded, shared(5), with(pod(6, ended(attempt.Failed)))), world: alone, concluded: true},
-		"a pass of one that passed":          {in: verified(unlabelled, with(pod(2, ended(attempt.Passed))))},
-		"the last failure of one that passed": {in: failing(4, func(in *Input) { in.Node.Record.VerifiedTime = ago(time.Hour) },
-			with(pod(5, ended(attempt.Failed))))},
-		"the last failure of an adopted one": {in: failing(4, adopted, with(pod(5, ended(attempt.Failed))))},
+		"a pass":                              {in: given(with(pod(1, ended(attempt.Passed)))), want: VerdictVerified},
+		"a pass after failures":               {in: failing(4, with(pod(5, ended(attempt.Passed)))), want: VerdictVerified},
+		"a failure":                           {in: failing(3, with(pod(4, ended(attempt.Failed))))},
+		"the last failure":                    {in: failing(4, with(pod(5, ended(attempt.Failed)))), want: VerdictExhausted},
+		"a failure after that":                {in: failing(5, with(pod(6, ended(attempt.Failed))))},
+		"a pass after that":                   {in: failing(5, with(pod(6, ended(attempt.Passed))))},
+		"the last failure of the next boot":   {in: failing(4, rebootedTo("b2"), func(in *Input) { in.Node.Record.BootID = "b2" }, with(pod(5, atBoot("b2"), ended(attempt.Failed)))), want: VerdictExhausted},
+		"a pass of the next boot":             {in: failing(5, rebootedTo("b2"), with(pod(6, atBoot("b2"), ended(attempt.Passed)))), want: VerdictVerified},
+		"the first failure of the next boot":  {in: failing(5, rebootedTo("b2"), with(pod(6, atBoot("b2"), ended(attempt.Failed))))},
+		"nothing proved":                      {in: puzzling(9, with(pod(10, imageMissing)))},
+		"a shared failure":                    {in: puzzling(3, deleting, shared(3), with(pod(4, ended(attempt.Failed)))), world: alone},
+		"the last shared one":                 {in: puzzling(4, deleting, shared(4), with(pod(5, ended(attempt.Failed)))), world: alone, want: VerdictShared},
+		"a shared one after that":             {in: puzzling(5, deleting, shared(5), with(pod(6, ended(attempt.Failed)))), world: alone},
+		"a pass after shared ones":            {in: puzzling(5, deleting, shared(5), with(pod(6, ended(attempt.Passed))))},
+		"after shared ones, nothing proved":   {in: puzzling(5, deleting, shared(5), with(pod(6, imageMissing)))},
+		"maxRetries was lowered since":        {in: failing(6, deleting, with(pod(7, ended(attempt.Passed))))},
+		"a pass of one that passed":           {in: verified(unlabelled, with(pod(2, ended(attempt.Passed))))},
+		"the last failure of one that passed": {in: failing(4, verifiedOnce, with(pod(5, ended(attempt.Failed))))},
 	} {
-		r, plan := recorded(t, tc.in, tc.world)
-		if plan.Recorded.Verdict != tc.want || r.Concluded != tc.concluded {
-			t.Errorf("%s: verdict %q, concluded %v; want %q, %v", name, plan.Recorded.Verdict, r.Concluded, tc.want, tc.concluded)
+		if _, plan := recorded(t, tc.in, tc.world); plan.Recorded.Verdict != tc.want {
+			t.Errorf("%s: verdict %q, want %q", name, plan.Recorded.Verdict, tc.want)
 		}
 	}
 }
@@ -134,27 +131,30 @@ func TestOnlyTheProfilesTaintsArePutBack(t *testing.T) {
 
 // A node whose record was lost keeps its protection from deletion.
 func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
-	unreadable := func(in *Input) {
-		in.Node.HasRecord, in.Node.Record, in.Node.RecordProblem = true, marks.Record{HistoryLost: true}, "is not a record"
-	}
 	in := given(unreadable, with(pod(1, ended(attempt.Failed))))
 	r, _ := recorded(t, in, world{})
-	if !r.HistoryLost || r.NodeUID != "u1" || !r.MayHaveVerified() {
+	if r.VerifiedTime == nil || !r.VerifiedTime.Equal(in.Node.Created) || r.NodeUID != "u1" || !r.MayHaveVerified() {
 		t.Fatalf("after the next attempt: %+v", r)
 	}
 	closed, _ := ask(t, given(unreadable, ungated, func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }), world{})
-	if r := closed.Change.Record; closed.Change.Gate != gateClose || !r.HistoryLost || r.NodeUID != "u1" {
+	if r := closed.Change.Record; closed.Change.Gate != gateClose || !r.MayHaveVerified() || r.NodeUID != "u1" {
 		t.Errorf("reverify.taint: %+v", closed)
 	}
 	outage := given(unreadable, ungated, deleting, with(pod(1, openGate, ended(attempt.Failed))))
 	if _, plan := recorded(t, outage, world{}); plan.Change.Gate != gateKeep {
 		t.Errorf("a failed re-verification: %+v", plan)
 	}
-	exhausted := failing(5, deleting, func(in *Input) { in.Node.Record.HistoryLost = true })
+	exhausted := given(unreadable, deleting)
+	for n := int32(1); n <= exhausted.Config.Reconciliation.MaxRetries; n++ {
+		exhausted.Pods = []workerpod.Observation{pod(n, ended(attempt.Failed), resultSeen(failedAt))}
+		passing := world{fleet: healthyNodes(2, ""), probes: []workerpod.Observation{probe("-m0", ended(attempt.Passed))}}
+		exhausted.Node.Record, _ = recorded(t, exhausted, passing)
+		exhausted.Node.RecordProblem, exhausted.Pods = "", nil
+	}
 	if plan, _ := ask(t, exhausted, deletable()); plan.Step != StepRecord || plan.Change.Record.Held != GuardNeverVerifiedOnly {
 		t.Errorf("exhausted: %+v", plan)
 	}
-	if r, _ = recorded(t, given(unreadable, with(pod(1, ended(attempt.Passed)))), world{}); r.HistoryLost || r.VerifiedTime == nil {
+	if r, _ = recorded(t, given(unreadable, with(pod(1, ended(attempt.Passed)))), world{}); r.VerifiedTime == nil || !r.VerifiedTime.Equal(now) {
 		t.Errorf("after a pass: %+v", r)
 	}
 }

@@ -54,7 +54,7 @@ func (d *decision) remediate(confirmed bool) {
 			d.recordIntent(d.ev.Owner.Target) // an earlier lookup failed, this one succeeded
 			return
 		case d.ev.Owner.Problem != "" && r.Deletion.Kind != owner.Node:
-			d.recordHeld(owner.Guard, d.ev.Owner.Problem) // it may be terminating already
+			d.recordGuard(owner.Guard, d.ev.Owner.Problem) // it may be terminating already
 			return
 		case !confirmed:
 			// The intent is old, or from before a reboot or another configuration, and the deletion did not happen. A new
@@ -68,27 +68,22 @@ func (d *decision) remediate(confirmed bool) {
 			return
 		}
 	}
-	if guard, message := d.heldBy(); guard != "" {
-		d.recordHeld(guard, message)
-		return
-	} else if d.Need != NeedNothing {
+	guard, message := d.heldBy()
+	if d.Need != NeedNothing {
 		return
 	}
 	asks := d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition
-	if asks && !d.ev.Owner.Terminating && d.recordsUnheld() {
-		return // no write follows, so recent evidence is enough
+	if guard != "" || asks && !d.ev.Owner.Terminating {
+		d.recordGuard(guard, message) // RemediationCondition does the rest
+		return
 	}
 	if !d.ev.Fresh {
 		d.Need = NeedFresh // all evidence is then loaded again from the API server
 		return
 	}
 	target := d.ev.Owner.Target
-	switch {
-	case d.ev.Owner.Terminating:
+	if d.ev.Owner.Terminating {
 		d.recordIntent(target)
-		return
-	case asks:
-		d.recordUnheld() // RemediationCondition does the rest
 		return
 	}
 	d.recordIntent(target)
@@ -96,20 +91,6 @@ func (d *decision) remediate(confirmed bool) {
 	d.Events = []Event{remediationStarted(r, fmt.Sprintf("%s %s is deleted", target.Kind, target.Name), d.Cause),
 		{Reason: EventDeleted(target.Kind), Key: target.UID,
 			Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
-}
-
-// recordsUnheld reports whether the record shows that no guard holds the action, and the gate is closed.
-func (d *decision) recordsUnheld() bool {
-	r := d.in.Node.Record
-	return r.Held == "" && r.Deletion == nil && (d.in.Closed() || protected(d.in))
-}
-
-// recordUnheld records that no guard holds the action any more, and closes the gate.
-func (d *decision) recordUnheld() {
-	r := d.in.Node.Record
-	r.Held, r.HeldMessage, r.Deletion = "", "", nil
-	d.Step, d.Change = StepRecord, marks.Change{Record: r}
-	d.closeGate()
 }
 
 // remediationStarted is the event about an action that begins.
@@ -163,9 +144,10 @@ func (d *decision) recordIntent(t owner.Target) {
 	d.closeGate()
 }
 
-// recordHeld records the guard that holds the deletion. It emits an event if the guard is another one than before. The
-// guard's message is recorded once, because it may contain a count or an error that changes all the time.
-func (d *decision) recordHeld(guard, message string) {
+// recordGuard records the guard that holds the action, or that none does, and closes the gate. It emits an event if the
+// guard is another one than before. The guard's message is recorded once, because it may contain a count or an error
+// that changes all the time.
+func (d *decision) recordGuard(guard, message string) {
 	r := d.in.Node.Record
 	// Without the node's owner, the controller cannot tell whether an intended deletion has begun.
 	if r.Deletion != nil && (guard != owner.Guard || r.Deletion.Kind == owner.Node) {
@@ -173,12 +155,18 @@ func (d *decision) recordHeld(guard, message string) {
 	}
 	sameIntent := (r.Deletion == nil) == (d.in.Node.Record.Deletion == nil)
 	if r.Held == guard && sameIntent && (d.in.Closed() || protected(d.in)) {
+		return // no write follows, so recent evidence is enough
+	}
+	if guard == "" && !d.ev.Fresh {
+		d.Need = NeedFresh
 		return
 	}
 	d.Target.Kind = d.targetKind()
 	if r.Held != guard {
 		r.Held, r.HeldMessage = guard, attempt.Text(message)
-		d.Events = []Event{heldEvent(r, guard, message)}
+		if guard != "" {
+			d.Events = []Event{heldEvent(r, guard, message)}
+		}
 	}
 	if at, ok := d.nextAttemptTime(); ok && !d.spent.first && r.Deletion == nil {
 		r.NextAttemptTime = ptr.To(at)

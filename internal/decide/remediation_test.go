@@ -134,7 +134,7 @@ func TestRemediate(t *testing.T) {
 		"the same, ordinary pods do not hold": {exhausted(killPods), pool(running("a/b"), func(w *world) { w.workloads.ControlPlane = "kube-system/etcd-n" }), GuardControlPlane, ""},
 		"unknown whether it is one":           {exhausted(killPods), pool(func(w *world) { w.workloads.Problem = "forbidden" }), GuardControlPlane, ""},
 		"verified before":                     {exhausted(verifiedOnce), pool(), GuardNeverVerifiedOnly, ""},
-		"perhaps verified before":             {exhausted(func(in *Input) { in.Node.Record.HistoryLost = true }), pool(), GuardNeverVerifiedOnly, ""},
+		"perhaps verified before":             {exhausted(func(in *Input) { in.Node.Record.VerifiedTime = &in.Node.Created }), pool(), GuardNeverVerifiedOnly, ""},
 		"verified before, guard off":          {exhausted(verifiedOnce, func(in *Input) { in.Config.NodeManagement.Remediation.NeverVerifiedOnly = ptr.To(false) }), pool(), "", "NodeClaim"},
 		"ordinary pods":                       {exhausted(), pool(running("a/b")), GuardSparePods, ""},
 		"ordinary pods that cannot be listed": {exhausted(), pool(func(w *world) { w.workloads.Problem = "forbidden" }), GuardSparePods, ""},

@@ -114,7 +114,7 @@ func TestRemediationCondition(t *testing.T) {
 		"set by another later":      {in: node(unselected), world: before, foreign: true},
 		"another node's entry":      {in: node(unselected), world: others, foreign: true},
 		"the record was removed":    {in: node(func(in *Input) { in.Node.Record, in.Node.HasRecord = marks.Record{}, false }), removes: true},
-		"the record is unreadable":  {in: node(func(in *Input) { in.Node.Record = marks.Record{HistoryLost: true} }), removes: true},
+		"the record is unreadable":  {in: node(func(in *Input) { in.Node.Record = marks.Record{VerifiedTime: &in.Node.Created} }), removes: true},
 		"a control plane":           {in: node(controlplane), removes: true},
 		"a virtual node":            {in: node(virtual), removes: true},
 		"Windows":                   {in: node(windows), removes: true},
@@ -369,7 +369,7 @@ func TestGrowingOutageTakesTheConditionBack(t *testing.T) {
 // A failure under other checks counts for nothing. A node whose checks were corrected is tried again, with all retries,
 // before anything is done about it.
 func TestFailureBelongsToItsChecks(t *testing.T) {
-	corrected := func(in *Input) { in.Checks = "c2" }
+	corrected := func(in *Input) { in.Checks, in.Node.Record.LastTime = "c2", ago(time.Second) }
 	for name, in := range map[string]Input{
 		"exhausted":          failing(5, deleting, corrected),
 		"a deletion intent":  failing(5, deleting, corrected, intended),

@@ -27,7 +27,7 @@ const (
 	StateHeld State = "held"
 	// StateExhausted: no retry is left. It is confirmed, remediated, or tried every exhaustedRetrySeconds.
 	StateExhausted State = "exhausted"
-	// StateBackingOff: its last attempt did not pass, and the next one has a time.
+	// StateBackingOff: its last attempt did not pass, or ran other checks, and the next one has a time.
 	StateBackingOff State = "backing-off"
 )
 
@@ -55,8 +55,9 @@ func StateOf(in Input, now time.Time) State {
 		return StateRemediating
 	case underWay(in):
 		return StateVerifying
-	case in.Profile.Unchecked(), d.spent.first:
+	case in.Profile.Unchecked(), d.spent.first && !ranOtherChecks(r, in.Checks):
 		return StateWaiting
+	case d.spent.first:
 	case r.Held != "":
 		return StateHeld
 	case d.exhausted() && len(n.RemediationConditions) > 0:

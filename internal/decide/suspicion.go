@@ -152,8 +152,9 @@ func requestSkipsBackoff(r marks.Record, now time.Time) bool {
 // recordSuspicion records why the node is verified again. The same write closes the node's gate if the configuration
 // asks for it and few enough nodes are unhealthy. It reports whether there is something to write, or to load first.
 func (d *decision) recordSuspicion() bool {
-	s, by, _ := newSuspicion(d.in, d.now)
+	s, by, wait := newSuspicion(d.in, d.now)
 	if s == nil {
+		d.requeueAfter(wait)
 		return false
 	}
 	_, cooling := cooldown(d.in, by.Type, d.now)
@@ -192,7 +193,7 @@ func (d *decision) recordSuspicion() bool {
 // request that the attempt was made for. A writer whose cache is behind may have recorded another request without
 // knowing of this attempt. The next attempt answers that request or, after a pass, it is read from the node again.
 func (d *decision) settleSuspicion(r *marks.Record, answers string, outcome attempt.Outcome) {
-	if answers != "" && answers == PendingRequest(*r) && r.Superseded == 0 {
+	if answers != "" && answers == PendingRequest(*r) && !recordsSuperseded(*r) {
 		r.Request, d.Change.Answer = r.Suspicion.Request, outcome
 	}
 	if outcome != attempt.Passed {

@@ -375,6 +375,10 @@ func TestRequestDoesNotWaitForBackoff(t *testing.T) {
 		t.Errorf("%q in %s, want to wait", plan.Step, plan.RequeueAfter)
 	}
 	in.Node.Requested = "b"
+	in.Node.Record.RequestTime = ptr.To(now.Add(-59 * time.Second))
+	if plan, _ := ask(t, in, world{}); plan.Step != StepNone || plan.RequeueAfter > time.Second {
+		t.Errorf("%q in %s, want to wait until a minute after the request before", plan.Step, plan.RequeueAfter)
+	}
 	in.Node.Record.RequestTime = ptr.To(now.Add(-2 * time.Minute))
 	if plan, _ := ask(t, in, world{}); plan.Step != StepRecord || plan.Change.Record.Suspicion.Request != "b" {
 		t.Errorf("%q, want the next request to be written down", plan.Step)

@@ -81,7 +81,7 @@ func TestNodeThatWorkedIsClosedAtItsSecondOwnFailure(t *testing.T) {
 				in.Config.Reconciliation.ExhaustedRetrySeconds = -1
 			},
 			"the record": func(in *Input) {
-				in.Node.Record.VerifiedTime, in.Node.Record.HistoryLost, in.Node.Labelled = nil, true, false
+				in.Node.Record.VerifiedTime, in.Node.Labelled = &in.Node.Created, false
 			},
 		} {
 			t.Run(cause+", "+name, func(t *testing.T) {

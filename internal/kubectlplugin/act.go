@@ -129,8 +129,7 @@ func (s nodeState) refusesReverify() error {
 func (s nodeState) startAfresh() []byte {
 	n, r := s.in.Node, s.in.Node.Record
 	change := marks.Change{Record: marks.Record{NodeUID: n.UID, BootID: r.BootID, Sequence: r.Sequence,
-		VerifiedTime: r.VerifiedTime, HistoryLost: r.HistoryLost, Concluded: r.Concluded, Cleared: r.Cleared,
-		Request: r.Request, RequestTime: r.RequestTime}}
+		VerifiedTime: r.VerifiedTime, Cleared: r.Cleared, Request: r.Request, RequestTime: r.RequestTime}}
 	if n.Labelled {
 		change.Label = ptr.To(false)
 	}

@@ -146,7 +146,7 @@ func (s nodeState) summary(now time.Time) summary {
 		Name: n.Name, Status: s.status(now), State: s.state(now), Why: decide.LastFailure(r), Pool: n.Owner.Pool,
 		Profile:  s.in.Profile.Profile,
 		Labelled: n.Labelled, Attempts: r.Attempts, MaxRetries: s.in.Config.Reconciliation.MaxRetries,
-		Inconclusive: r.Inconclusive, VerifiedTime: r.VerifiedTime, Deletion: r.Deletion, RecordProblem: n.RecordProblem,
+		Inconclusive: r.Inconclusive, VerifiedTime: s.verifiedTime(), Deletion: r.Deletion, RecordProblem: n.RecordProblem,
 		Condition: n.Condition, Karpenter: s.karpenter, Rules: s.rules, RemediationConditions: n.RemediationConditions,
 	}
 	if n.Condition != nil {
@@ -207,7 +207,15 @@ func (s nodeState) since() *time.Time {
 	if c := s.in.Node.Condition; c != nil {
 		return &c.LastTransitionTime.Time
 	}
-	return cmp.Or(s.in.Node.Record.LastTime, s.in.Node.Record.VerifiedTime)
+	return cmp.Or(s.in.Node.Record.LastTime, s.verifiedTime())
+}
+
+// verifiedTime is when the node last passed; nil if the record does not say it.
+func (s nodeState) verifiedTime() *time.Time {
+	if s.in.Node.RecordProblem != "" {
+		return nil // the controller takes the earliest time, so that it does not delete the node as a new one
+	}
+	return s.in.Node.Record.VerifiedTime
 }
 
 // lastWorker is the verify pod with the highest attempt; nil where there is none.

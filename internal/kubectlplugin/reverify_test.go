@@ -20,8 +20,6 @@ func TestReverify(t *testing.T) {
 	once.VerifiedTime, once.Deletion = after(-time.Hour), &marks.Deletion{Kind: "Node", Name: "n", UID: "uid", Time: now}
 	cleared := exhausted()
 	cleared.Cleared, cleared.Request = []marks.Suspicion{{Type: "A", Time: now}}, "old"
-	lost := failed
-	lost.HistoryLost, lost.Concluded = true, true
 	for _, test := range []struct {
 		name    string
 		node    *corev1.Node
@@ -34,7 +32,6 @@ func TestReverify(t *testing.T) {
 		{"between attempts", makeNode(gated, having(failed)), 3},
 		{"with a condition, cleared before", makeNode(gated, having(cleared), asked("node-ready/RemediationRequired"), annotated(marks.AnnotationVerifyRequested, "old")), 6},
 		{"passes taken back", makeNode(gated, labelled, takenBack("git", time.Minute, time.Minute, time.Minute)), 4},
-		{"history lost", makeNode(gated, having(lost)), 3},
 		{"never managed", makeNode(), 1},
 		{"record of another node of this name", makeNode(gated, annotated(marks.AnnotationRecord, `{"nodeUID":"other","sequence":9}`)), 1},
 		{"record unreadable", makeNode(gated, annotated(marks.AnnotationRecord, "{")), 1},
@@ -62,8 +59,7 @@ func TestReverify(t *testing.T) {
 				t.Errorf("gated %v, labelled %v", in.Node.Gated, in.Node.Labelled)
 			}
 			r := marks.Record{NodeUID: "uid", BootID: was.Record.BootID, Sequence: test.attempt - 1,
-				VerifiedTime: was.Record.VerifiedTime, HistoryLost: was.Record.HistoryLost, Concluded: was.Record.Concluded,
-				Cleared: was.Record.Cleared, Request: was.Record.Request}
+				VerifiedTime: was.Record.VerifiedTime, Cleared: was.Record.Cleared, Request: was.Record.Request}
 			if in.Node.Record.Encode() != r.Encode() || in.Node.Record.MayHaveVerified() != was.Record.MayHaveVerified() {
 				t.Errorf("record %s, want %s", in.Node.Record.Encode(), r.Encode())
 			}

@@ -126,7 +126,7 @@ type Facts struct {
 	Lost          bool // condition Ready is Unknown: the kubelet stopped reporting
 	HasRecord     bool // carries a record annotation, readable or not
 	Record        Record
-	// RecordProblem says why the record annotation cannot be read. Record then only keeps that the node may have passed.
+	// RecordProblem says why the record annotation cannot be read. Record then only says that the node may have passed.
 	RecordProblem string
 	// Requested is the value of AnnotationVerifyRequested.
 	Requested string

@@ -20,8 +20,8 @@ type Record struct {
 	NodeUID string `json:"nodeUID"`
 	// BootID is the boot that the last verdict is for.
 	BootID string `json:"bootID,omitempty"`
-	// Checks identifies the checks, with the rest of the pod template, that Attempts and Inconclusive were counted under
-	// (decide.Input.Checks). Under other checks they count for nothing.
+	// Checks identifies the checks, with the rest of the pod template, that the last attempt ran, and that Attempts and
+	// Inconclusive were counted under (decide.Input.Checks). Under other checks they count for nothing.
 	Checks string `json:"checks,omitempty"`
 	// Profile identifies the profile that the node's labels chose for the last attempt, and the profiles that it was
 	// chosen from (config.Config.Choice).
@@ -36,8 +36,6 @@ type Record struct {
 	Attempts int32 `json:"attempts"`
 	// Inconclusive is how many attempts of the current run proved nothing about the node.
 	Inconclusive int32 `json:"inconclusive"`
-	// Superseded is how many attempts in a row, up to the last one, had a basis that no longer holds.
-	Superseded int32 `json:"superseded,omitempty"`
 	// Shared is how many failures of the current run verified nodes shared, or could not be compared, since a control
 	// probe last passed beside one. They are inconclusive. On a node that worked they are no sign of a fault of its own:
 	// see decide.SharesFailure.
@@ -54,7 +52,9 @@ type Record struct {
 	// NextAttemptTime is the earliest start of the next attempt, computed when the last one was recorded. It is for
 	// readers only: decisions compute it from LastTime, the counts and the present configuration.
 	NextAttemptTime *time.Time `json:"nextAttemptTime,omitempty"`
-	// VerifiedTime is when the node last passed, whatever the results of later attempts.
+	// VerifiedTime is when the node last passed, whatever the results of later attempts; of a node that was adopted and
+	// has not passed since, when it was adopted. If an earlier record could not be read, the node may have passed at any
+	// time: then it is the node's creation.
 	VerifiedTime *time.Time `json:"verifiedTime,omitempty"`
 	// Since is when a node that passed before was first observed to need verification again, on that controller's clock.
 	// It is written if a deadline is configured, and removed by the next pass. For a node that never passed its creation
@@ -63,15 +63,8 @@ type Record struct {
 	// Released is when the gate was opened past the deadline although the node had not passed
 	// (reconciliation.onDeadline: release). That is done once; the next pass removes it.
 	Released *time.Time `json:"released,omitempty"`
-	// Concluded: the node exhausted its retries before it ever passed. It is counted so only once.
-	Concluded bool `json:"concluded,omitempty"`
-	// HistoryLost: an earlier record could not be read, or the node was adopted, so it may have passed before.
-	HistoryLost bool `json:"historyLost,omitempty"`
 	// Probed: the same checks passed on a verified node while this one's last attempt failed.
 	Probed bool `json:"probed,omitempty"`
-	// Unseen: a failure was recorded as inconclusive because no controller observed when it happened. On a node that never
-	// passed, that is done only once until the next failure is counted.
-	Unseen bool `json:"unseen,omitempty"`
 	// Deletion is the intended deletion, written before it begins. The node is not tried again meanwhile.
 	Deletion *Deletion `json:"deletion,omitempty"`
 	// Suspicion is why a verified node is verified again, where a condition or a request asks for it. A pass removes it.
@@ -137,7 +130,7 @@ const KindCondition = "Condition"
 
 // MayHaveVerified reports whether the node ever passed. It is also true if that is unknown, because then less is
 // deleted.
-func (r Record) MayHaveVerified() bool { return r.VerifiedTime != nil || r.HistoryLost }
+func (r Record) MayHaveVerified() bool { return r.VerifiedTime != nil }
 
 // Encode renders the record for AnnotationRecord.
 func (r Record) Encode() string {
@@ -166,7 +159,11 @@ func readRecord(n *corev1.Node) (r Record, problem string) {
 	} else if problem = r.invalid(); problem == "" {
 		return r, ""
 	}
-	return Record{HistoryLost: true}, "annotation " + AnnotationRecord + " " + problem +
+	at := n.CreationTimestamp.UTC()
+	if !encodableTime(&at) { // the API server writes none such
+		at = time.Unix(0, 0).UTC()
+	}
+	return Record{VerifiedTime: &at}, "annotation " + AnnotationRecord + " " + problem +
 		"; the node gets a new record, and counts as verified before"
 }
 
@@ -184,7 +181,7 @@ const (
 
 // invalid says which bound the record breaks; empty if none.
 func (r Record) invalid() string {
-	counts := []int32{r.Sequence, r.Attempts, r.Inconclusive, r.Superseded, r.Shared}
+	counts := []int32{r.Sequence, r.Attempts, r.Inconclusive, r.Shared}
 	texts := []string{r.NodeUID, r.BootID, r.Checks, r.Profile, r.Label, string(r.LastOutcome), r.LastCheck, r.LastReason,
 		r.LastMessage, r.Request, r.Held, r.HeldMessage}
 	times := []*time.Time{r.LastTime, r.NextAttemptTime, r.VerifiedTime, r.Since, r.Released, r.RequestTime}

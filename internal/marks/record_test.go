@@ -20,14 +20,17 @@ import (
 // read is the record of node u1 that an annotation holds.
 func read(raw string) (Record, string) {
 	n := node()
-	n.Annotations[AnnotationRecord] = raw
+	n.CreationTimestamp, n.Annotations[AnnotationRecord] = created, raw
 	return readRecord(n)
 }
 
+// created is when node u1 was.
+var created = metav1.NewTime(time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC))
+
 func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
-	r := Record{NodeUID: "u1", BootID: "b1", Checks: "c1", Sequence: 3, Attempts: 2, Inconclusive: 1, Superseded: 1, Shared: 6, LastOutcome: attempt.Failed, LastCheck: "dns",
-		LastReason: "Timeout", LastMessage: "no \"answer\" \u2026", LastTime: &at, DurationMs: 1500, NextAttemptTime: &at, VerifiedTime: &at, HistoryLost: true,
+	r := Record{NodeUID: "u1", BootID: "b1", Checks: "c1", Sequence: 3, Attempts: 2, Inconclusive: 1, Shared: 6, LastOutcome: attempt.Failed, LastCheck: "dns",
+		LastReason: "Timeout", LastMessage: "no \"answer\" \u2026", LastTime: &at, DurationMs: 1500, NextAttemptTime: &at, VerifiedTime: &at,
 		Probed: true, TakenBack: &TakenBack{Passes: []time.Time{at, at}, By: "git"}, Profile: "p", Flapping: &Flapping{BootIDs: []string{"a", "b"}, Time: at}, Deletion: &Deletion{Kind: "Node", Name: "n", UID: "u1", Time: at}, Held: "dryRun", HeldMessage: "would delete"}
 	got, fault := read(r.Encode())
 	if fault != "" || !reflect.DeepEqual(got, r) {
@@ -47,14 +50,18 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// A record that cannot be read or trusted counts as none, except for what protects the node from deletion.
+// unread is the record of node u1, whose record cannot be read.
+var unread = Record{VerifiedTime: ptr.To(created.UTC())}
+
+// A record that cannot be read or trusted counts as none, except for what protects the node from deletion: the node may
+// have passed since its creation.
 func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 	overflow := func(key string, n int64) string {
 		return `{"nodeUID":"u1","` + key + `":` + strconv.FormatInt(n, 10) + `}`
 	}
 	for _, raw := range []string{"", "{", "[]", "null x", `{"nodeUID":"u1","sequence":"x"}`, strings.Repeat("[", 100_000), "\x00\xff",
 		overflow("sequence", -1), overflow("sequence", math.MaxInt32), overflow("sequence", math.MaxInt64), overflow("attempts", -5), overflow("attempts", math.MaxInt32),
-		overflow("inconclusive", math.MaxInt32), overflow("inconclusive", -1), overflow("superseded", -1), overflow("superseded", maxCount+1), overflow("durationMs", -1), overflow("shared", -1),
+		overflow("inconclusive", math.MaxInt32), overflow("inconclusive", -1), overflow("durationMs", -1), overflow("shared", -1),
 		`{"nodeUID":"u1","lastTime":"9999-12-31T23:59:59-23:59"}`, `{"nodeUID":"u1","lastTime":"10000-01-01T00:00:00Z"}`, `{"nodeUID":"u1","lastTime":"0001-01-01T00:00:00Z"}`, `{"nodeUID":"u1","verifiedTime":"1969-01-01T00:00:00Z"}`,
 		`{"nodeUID":"u1","lastMessage":"` + strings.Repeat("x", maxText+1) + `"}`, `{"nodeUID":"u1","suspicion":{"time":"2026-01-01T00:00:00Z","type":"` + strings.Repeat("x", maxText+1) + `"}}`,
 		`{"nodeUID":"u1","cleared":[` + strings.Repeat(`{"time":"2026-01-01T00:00:00Z"},`, MaxCleared) + `{"time":"2026-01-01T00:00:00Z"}]}`,
@@ -66,12 +73,17 @@ func TestAnUnreadableRecordKeepsTheGuard(t *testing.T) {
 		`{"nodeUID":"u1","takenBack":{"passes":[` + strings.Repeat(`"2026-01-01T00:00:00Z",`, MaxTakenBack) + `"2026-01-01T00:00:00Z"]}}`,
 		`{"nodeUID":"u1","nextAttemptTime":"0000-01-01T00:00:00Z"}`, `{"nodeUID":"u1","deletion":{}}`, `{"nodeUID":"u1","deletion":{"time":"1000-01-01T00:00:00Z"}}`} {
 		r, fault := read(raw)
-		if !reflect.DeepEqual(r, Record{HistoryLost: true}) || !r.MayHaveVerified() {
+		if !reflect.DeepEqual(r, unread) || !r.MayHaveVerified() {
 			t.Errorf("%.60q: %+v", raw, r)
 		}
 		if fault == "" || len(fault) > 2*attempt.MaxMessage || strings.ContainsAny(fault, "\n\x00") {
 			t.Errorf("%.60q: fault %q", raw, fault)
 		}
+	}
+	odd := node()
+	odd.Annotations[AnnotationRecord] = "{"
+	if r, _ := readRecord(odd); !r.MayHaveVerified() || !encodableTime(r.VerifiedTime) {
+		t.Errorf("a node without a creation time: %+v", r)
 	}
 	for _, raw := range []string{"null", "{}", `{"nodeUID":"u2","sequence":-1}`} {
 		if r, fault := read(raw); fault != "" || !reflect.DeepEqual(r, Record{}) {
@@ -90,7 +102,6 @@ func TestMayHaveVerified(t *testing.T) {
 	}{
 		"never":                {Record{Sequence: 5}, false},
 		"once":                 {Record{VerifiedTime: ptr.To(time.Unix(1, 0))}, true},
-		"history lost":         {Record{HistoryLost: true}, true},
 		"passed, no time said": {Record{LastOutcome: attempt.Passed}, false},
 	} {
 		if tc.r.MayHaveVerified() != tc.want {
@@ -113,7 +124,7 @@ func FuzzRecord(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		r, fault := read(raw)
-		if fault != "" && !reflect.DeepEqual(r, Record{HistoryLost: true}) {
+		if fault != "" && !reflect.DeepEqual(r, unread) {
 			t.Errorf("half a record: %+v", r)
 		}
 		for _, written := range writes(raw) {

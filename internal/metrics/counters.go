@@ -69,7 +69,7 @@ func NewCounters(checks map[string]string, suspects map[corev1.NodeConditionType
 	c.verifications = counter("verifications_total",
 		"Attempts that ended, by result: success, failed or inconclusive.", "status")
 	c.verdicts = counter("first_verdicts_total",
-		"New nodes by their first verdict, each counted once: verified, exhausted (no retries are left) or shared (as "+
+		"New nodes by their first verdict in a run: verified, exhausted (no retries are left) or shared (as "+
 			"many failures that verified nodes share, or that could not be compared).", "verdict")
 	c.reconcileErrors = counter("controller_reconcile_errors_total",
 		"Reconciles that failed and are retried.").WithLabelValues()

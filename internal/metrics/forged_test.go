@@ -23,7 +23,7 @@ func FuzzForgedRecord(f *testing.F) {
 		`{"nodeUID":"u","attempts":5,"lastOutcome":"failed","checks":"c","bootID":"b","probed":true,"lastTime":"2026-03-01T12:00:00Z"}`,
 		`{"nodeUID":"u","remediations":[{"action":-1,"state":"intended"}]}`, `{"nodeUID":"u","held":"\u0000","heldMessage":"x","lastOutcome":"inconclusive"}`,
 		`{"nodeUID":"u","deletion":{"kind":"NodeClaim","name":"x","uid":"y","time":"2026-03-01T12:00:00Z"},"lastOutcome":"failed","attempts":5,"checks":"c"}`,
-		`{"nodeUID":"u","overdue":{"time":"2026-03-01T12:00:00Z","fault":"node","checks":"c"}}`, `{"nodeUID":"u","sequence":536870912,"superseded":536870912,"lastOutcome":"inconclusive"}`,
+		`{"nodeUID":"u","overdue":{"time":"2026-03-01T12:00:00Z","fault":"node","checks":"c"}}`, `{"nodeUID":"u","sequence":536870912,"shared":536870912,"lastOutcome":"inconclusive"}`,
 		`{"nodeUID":"u","durationMs":9223372036854775807}`, `{"nodeUID":"u","lastOutcome":"passed","verifiedTime":"9999-12-31T23:59:59Z","suspicion":{"time":"2026-03-01T12:00:00Z"}}`,
 		`{"nodeUID":"u","lastOutcome":"passed","verifiedTime":"2026-03-01T12:00:00Z","takenBack":{"passes":["2026-03-01T12:00:00Z","2026-03-01T11:59:00Z","2026-03-01T12:00:00Z"]}}`,
 		`{"nodeUID":"u","lastOutcome":"passed","verifiedTime":"2026-03-01T12:00:00Z","takenBack":{"passes":[` + strings.Repeat(`"9999-03-01T12:00:00Z",`, 15) + `"1970-01-01T00:00:00Z"],"by":"x"}}`,

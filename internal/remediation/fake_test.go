@@ -27,6 +27,7 @@ type apiServer struct {
 
 	mu      sync.Mutex
 	lists   int
+	named   []string // the names in lists of one object
 	deleted []string
 }
 
@@ -43,6 +44,16 @@ func (s *apiServer) List(_ context.Context, list client.ObjectList, opts ...clie
 	l, ok := list.(*karpv1.NodeClaimList)
 	if !ok {
 		return fmt.Errorf("unexpected list of %T", list)
+	}
+	if o.FieldSelector != nil {
+		name, _ := o.FieldSelector.RequiresExactMatch("metadata.name")
+		s.named = append(s.named, name)
+		for _, c := range s.claims {
+			if c.Name == name {
+				l.Items = append(l.Items, c)
+			}
+		}
+		return nil
 	}
 	from, _ := strconv.Atoi(o.Continue)
 	to := min(len(s.claims), from+int(o.Limit))

@@ -19,14 +19,26 @@ type Backend interface {
 	// Kind is the name of the owners' kind, as in owner.Kinds.
 	Kind() string
 	// Find looks up the owner of a node. An Owner without a name and a Problem means that no object of the kind owns it.
-	// fresh asks the API server anew, which a deletion is decided on. There is no error: what goes wrong is the Owner's
-	// Problem, which holds the deletion.
-	Find(ctx context.Context, n *corev1.Node, fresh bool) owner.Owner
+	// There is no error: what goes wrong is the Owner's Problem, which holds the deletion.
+	Find(ctx context.Context, n *corev1.Node, read Read) owner.Owner
 	// Act acts on the target, on condition that it still has the UID that was decided on. It may be called again for a
 	// target that it acted on before. The API server's error is wrapped: apierrors.IsNotFound means that the target is
 	// gone, apierrors.IsConflict that another object has its name now.
 	Act(ctx context.Context, t owner.Target) error
 }
+
+// Read is what a lookup reads.
+type Read int
+
+const (
+	// Recent accepts a list of up to ten seconds ago, which serves many nodes.
+	Recent Read = iota
+	// ByName reads the one owner that the node refers to, for the few nodes with an action that was let through. It is
+	// Latest if that one does not fit, and Recent if the node refers to none or the read fails.
+	ByName
+	// Latest lists all owners, which a deletion is decided on: another one may claim the node.
+	Latest
+)
 
 // Backends are all that may own a node.
 type Backends []Backend
@@ -38,10 +50,10 @@ func New(reader client.Reader, writer client.Writer) Backends {
 
 // Find looks up the one owner of a node: the Node itself where no other object owns it. Owners of two kinds are a
 // Problem.
-func (b Backends) Find(ctx context.Context, n *corev1.Node, fresh bool) owner.Owner {
+func (b Backends) Find(ctx context.Context, n *corev1.Node, read Read) owner.Owner {
 	found := owner.OfNode(n.Name, string(n.UID))
 	for _, backend := range b {
-		o := backend.Find(ctx, n, fresh)
+		o := backend.Find(ctx, n, read)
 		switch {
 		case o.Problem != "":
 			return o
@@ -75,7 +87,7 @@ type Nodes struct{ Writer client.Writer }
 func (Nodes) Kind() string { return owner.Node }
 
 // Find implements Backend.
-func (Nodes) Find(_ context.Context, n *corev1.Node, _ bool) owner.Owner {
+func (Nodes) Find(_ context.Context, n *corev1.Node, _ Read) owner.Owner {
 	return owner.OfNode(n.Name, string(n.UID))
 }
 

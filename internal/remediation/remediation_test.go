@@ -51,11 +51,11 @@ func TestOwnersOfTwoKindsAreAProblem(t *testing.T) {
 	s := &apiServer{claims: []karpv1.NodeClaim{claim("a", "p", "n", "default")}}
 	n := node("n", "p", "default")
 	two := append(New(s, s), machines{})
-	mustBe(t, "two owners", two.Find(t.Context(), n, true).Problem, "NodeClaim a and Machine m both own the node")
-	mustBe(t, "one owner", append(New(&apiServer{}, s), machines{}).Find(t.Context(), node("n", "p", ""), true).Name, "m")
+	mustBe(t, "two owners", two.Find(t.Context(), n, Latest).Problem, "NodeClaim a and Machine m both own the node")
+	mustBe(t, "one owner", append(New(&apiServer{}, s), machines{}).Find(t.Context(), node("n", "p", ""), Latest).Name, "m")
 	alone := node("n", "p", "")
 	alone.UID = "n-uid"
-	mustBe(t, "no owner", New(&apiServer{}, s).Find(t.Context(), alone, true), owner.OfNode("n", "n-uid"))
+	mustBe(t, "no owner", New(&apiServer{}, s).Find(t.Context(), alone, Latest), owner.OfNode("n", "n-uid"))
 }
 
 // machines is a back-end whose one object owns every node.
@@ -63,7 +63,7 @@ type machines struct{}
 
 func (machines) Kind() string { return "Machine" }
 
-func (machines) Find(context.Context, *corev1.Node, bool) owner.Owner {
+func (machines) Find(context.Context, *corev1.Node, Read) owner.Owner {
 	return owner.Owner{Target: owner.Target{Kind: "Machine", Name: "m", UID: "m-uid"}}
 }
 

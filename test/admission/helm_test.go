@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/test/admission/cases"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
 // Helm decides "auto" by what the API server serves, says what it came to, replaces one mode by the other, and leaves alone what the
@@ -92,28 +91,6 @@ func TestHelmDecides(t *testing.T) {
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("after its removal: %v", err)
 		}
-	}
-}
-
-// A policy that the API server does not have is refused by name, and nothing is installed.
-func TestPolicyWhereItIsNotServed(t *testing.T) {
-	// The plugin waits for the policies, and the API server for the plugin.
-	const plugin, without = "--disable-admission-plugins=MutatingAdmissionPolicy", "--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false,admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings=false"
-	older, err := cluster.Start(t.Context(), cluster.Options{WithoutControllerManager: true, WithoutScheduler: true, APIServerArgs: []string{plugin, without}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer older.Stop()
-	helm := func(mode string) (string, error) {
-		out, err := exec.CommandContext(t.Context(), path(t, "helm"), "install", "older", chart, "--kubeconfig", older.Kubeconfig(), "--namespace", "default",
-			"--dry-run=server", "--set", "controller.config.admission.mode="+mode).CombinedOutput()
-		return string(out), err
-	}
-	if out, err := helm("policy"); err == nil || !strings.Contains(out, "controller.config.admission.mode is policy, but this API server has no MutatingAdmissionPolicy") {
-		t.Errorf("policy: %v: %s", err, out)
-	}
-	if out, err := helm("auto"); err != nil || !strings.Contains(out, "kind: MutatingWebhookConfiguration") {
-		t.Errorf("auto: %v: %s", err, out)
 	}
 }
 

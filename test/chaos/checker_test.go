@@ -277,8 +277,11 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 		}
 		c.fails(n, ch)
 	}
-	if is.LastReason == attempt.ReasonSharedFailure && is.LastCheck == "" {
+	if (is.LastReason == attempt.ReasonSharedFailure || is.LastReason == attempt.ReasonChecksChanged) && is.LastCheck == "" {
 		spent = 0 // a row of failures is broken
+	}
+	if is.LastReason == attempt.ReasonGateRemoved && is.Attempts == 0 {
+		spent = 0 // the worker may have run other checks, too
 	}
 	if is.Attempts != spent {
 		c.fault(n, ch, "%d failures are counted, of %d", is.Attempts, spent)

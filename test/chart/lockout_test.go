@@ -151,15 +151,34 @@ func testRulesDoNotLockTheControllerOut(t *testing.T, c *cluster.Cluster, client
 	}
 }
 
-// An API server without MutatingAdmissionPolicies has keys in the values, and warns of a rule whose key is missing there.
-// An installation into a cluster whose nodes all have a rule's taint tolerates it.
-func TestFirstPodsTolerateRules(t *testing.T) {
+// What is different on an API server without MutatingAdmissionPolicies.
+func TestWithoutMutatingPolicies(t *testing.T) {
 	t.Parallel()
 	c, client := startCluster(t, cluster.Options{APIServerArgs: []string{
-		"--disable-admission-plugins=MutatingAdmissionPolicy",
-		"--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false",
+		"--disable-admission-plugins=MutatingAdmissionPolicy", // it waits for the policies, and the API server for it
+		"--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false,admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings=false",
 	}})
 	createNamespace(t, client, namespace)
+	t.Run("modes", func(t *testing.T) { testModesWithoutPolicies(t, c) })
+	t.Run("rules", func(t *testing.T) { testFirstPodsTolerateRules(t, c, client) })
+}
+
+// A policy that the API server does not have is refused by name, and mode auto comes to a webhook.
+func testModesWithoutPolicies(t *testing.T, c *cluster.Cluster) {
+	install := func(mode string) (stdout, failure string) {
+		return tryHelmOn(t, c, "install", "kube-node-ready", chartDir, "--dry-run=server", "--set", "controller.config.admission.mode="+mode)
+	}
+	if _, failure := install("policy"); !strings.Contains(failure, "controller.config.admission.mode is policy, but this API server has no MutatingAdmissionPolicy") {
+		t.Errorf("policy: %s", failure)
+	}
+	if out, failure := install("auto"); failure != "" || !strings.Contains(out, "kind: MutatingWebhookConfiguration") {
+		t.Errorf("auto: %s: %s", failure, out)
+	}
+}
+
+// There keys are in the values, and the API server warns of a rule whose key is missing among them. An installation into a
+// cluster whose nodes all have a rule's taint tolerates it.
+func testFirstPodsTolerateRules(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	schedulerNode(t, client, "one")
 	const values = `{controller: {replicas: 1, image: {tag: local}}, rules: {toleratedKeys: [readiness.k8s.io/listed]}}`
 	setTaints(t, client, "one", false, `{"key":"readiness.k8s.io/listed","effect":"NoSchedule"}`)

@@ -64,7 +64,7 @@ func testOnGKE(t *testing.T, c *cluster.Cluster) {
 			proxy.ServeHTTP(w, r)
 		}))
 		defer server.Close()
-		args := append([]string{"--kube-apiserver", server.URL, "--namespace", "default", "install", "kube-node-ready", chartDir, "--dry-run=server"},
+		args := append([]string{"--kube-apiserver", server.URL, "--namespace", "default", "install", "kube-node-ready", chartDir, "--dry-run=server", "--disable-openapi-validation"},
 			valuesFile(t, values)...)
 		out, failure := helm(t, args...)
 		if failure != "" {

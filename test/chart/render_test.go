@@ -5,6 +5,7 @@ package chart
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -38,8 +39,60 @@ func tool(name string) string {
 	return path
 }
 
-// helm runs Helm and returns what it printed, and its error message where it failed.
+// renderer is a process that answers "helm template" (test/tools/helm/render), one request after the other.
+type renderer struct {
+	mu        sync.Mutex
+	requests  *json.Encoder
+	responses *json.Decoder
+}
+
+// theRenderer starts the renderer of this package's tests. It ends with them, when its input does.
+var theRenderer = sync.OnceValues(func() (*renderer, error) {
+	cmd := exec.Command(tool("helm-render"))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &renderer{requests: json.NewEncoder(in), responses: json.NewDecoder(out)}, cmd.Start()
+})
+
+// template is helm("template", args...).
+func (r *renderer) template(args []string) (stdout, failure string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.requests.Encode(map[string][]string{"args": args}); err != nil {
+		return "", "", err
+	}
+	var answer struct{ Stdout, Failure string }
+	err = r.responses.Decode(&answer)
+	return answer.Stdout, answer.Failure, err
+}
+
+// helm runs Helm and returns what it printed, and its error message where it failed. What it only renders is rendered by a
+// process that has started already.
 func helm(t *testing.T, args ...string) (stdout, failure string) {
+	t.Helper()
+	if args[0] != "template" {
+		return helmItself(t, args...)
+	}
+	inputs.Track(t, chartDir)
+	r, err := theRenderer()
+	if err == nil {
+		stdout, failure, err = r.template(args[1:])
+	}
+	if err != nil {
+		t.Fatalf("the renderer: %v", err)
+	}
+	return stdout, failure
+}
+
+// helmItself is helm by a process of Helm's own program.
+func helmItself(t *testing.T, args ...string) (stdout, failure string) {
 	t.Helper()
 	inputs.Track(t, chartDir)
 	cmd := exec.CommandContext(t.Context(), tool("helm"), args...)
@@ -96,6 +149,32 @@ func valuesFile(t *testing.T, values string) []string {
 		t.Fatal(err)
 	}
 	return []string{"--values", file}
+}
+
+// The renderer prints and refuses what Helm's own program does.
+func TestRendererIsHelm(t *testing.T) {
+	t.Parallel()
+	common := []string{"template", "kube-node-ready", chartDir, "--namespace", namespace}
+	for name, args := range map[string][]string{
+		"defaults":          nil,
+		"an older version":  {"--kube-version", "1.29.15"},
+		"an API":            append([]string{"--kube-version", "1.30.0", "--api-versions", policyAPI}, valuesFile(t, "controller: {config: {admission: {mode: policy}}}")...),
+		"everything":        valuesFile(t, everything),
+		"a single value":    {"--set", "controller.replicas=5"},
+		"against a schema":  valuesFile(t, "contoller: {}"),
+		"a rule of ours":    valuesFile(t, "controller: {config: {leaderElection: {enabled: false}}}"),
+		"null":              valuesFile(t, "controller: {config: null}"),
+		"a table by string": valuesFile(t, "controller: seven"),
+		"no YAML":           valuesFile(t, "a: b: c"),
+		"no such file":      {"--values", "nowhere.yaml"},
+	} {
+		args = append(slices.Clone(common), args...)
+		out, failure := helm(t, args...)
+		wantOut, wantFailure := helmItself(t, args...)
+		if out != wantOut || failure != wantFailure {
+			t.Errorf("%s: the renderer says\n%s%s\nhelm says\n%s%s", name, failure, out, wantFailure, wantOut)
+		}
+	}
 }
 
 // templates are what Helm rendered, by its arguments and values: many tests look at the same.

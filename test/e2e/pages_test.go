@@ -52,11 +52,13 @@ func (s *suite) pages(ctx context.Context, t *testing.T) {
 	s.helm(ctx, t, "uninstall", release, "--ignore-not-found", "--wait", "--timeout", "60s")
 	// The cases before took passes back more often in this hour than a person does, which doctor would report.
 	s.kubectl(ctx, t, "annotate", "nodes", "--all", recordKey+"-")
+	s.emptyPrometheus(t)
 	r := &stranger{suite: s, home: t.TempDir(), names: map[string]string{"NODE": "node-a", "POOL": readersPool}, happened: map[string]bool{}}
-	modules, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
+	caches, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOCACHE").Output()
 	must(t, err)
+	modules, compiled, _ := strings.Cut(strings.TrimSpace(string(caches)), "\n")
 	r.env = append(os.Environ(), "KUBECONFIG="+s.cluster.ControlPlane.Kubeconfig(), "HOME="+r.home,
-		"GOMODCACHE="+strings.TrimSpace(string(modules)), // the home is new, and downloads nothing
+		"GOMODCACHE="+modules, "GOCACHE="+compiled, // the home is new, and nothing is downloaded or compiled again
 		fmt.Sprintf("PATH=%s:%s/.local/bin:%s", s.cluster.ControlPlane.Bin(), r.home, os.Getenv("PATH")))
 	r.events = map[string]func(context.Context, *testing.T){
 		"your registry has the image":                            r.imagePushed,
@@ -189,7 +191,7 @@ func (r *stranger) ask(ctx context.Context, t *testing.T, where string, q comman
 	eventually(ctx, t, time.Minute, where+": "+q.Expression+" is "+q.Value, func() error {
 		got, err := r.prometheus.value(ctx, q.Expression)
 		if err == nil && got != q.Value {
-			err = fmt.Errorf("it is %s", got)
+			err = fmt.Errorf("it is %s; alerts that fire: %s", got, strings.Join(r.prometheus.firingNow(), ", "))
 		}
 		return err
 	})

@@ -28,6 +28,7 @@ import (
 // says, with the chart's alerts.
 type prometheus struct {
 	url, targets, rules string
+	program             process.Spec
 	process             *process.Process
 
 	mu sync.Mutex
@@ -65,16 +66,13 @@ scrape_configs:
 	must(t, err)
 	address := listener.Addr().String()
 	must(t, listener.Close())
-	log, err := os.Create(filepath.Join(dir, "prometheus.log"))
-	must(t, err)
-	defer func() { _ = log.Close() }()
-	p.process, err = s.cluster.ControlPlane.Processes().Start(process.Spec{
-		Path: filepath.Join(s.cluster.ControlPlane.Bin(), "prometheus"), Dir: dir, Stdout: log, Stderr: log,
+	p.program = process.Spec{
+		Path: filepath.Join(s.cluster.ControlPlane.Bin(), "prometheus"), Dir: dir,
 		Args: []string{"--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--web.listen-address=" + address},
-	})
-	must(t, err)
+	}
 	p.url = "http://" + address
 	s.prometheus = p
+	s.runPrometheus(t)
 	go p.follow(s.client)
 	eventually(ctx, t, 30*time.Second, "both controllers are scraped, one leads, and all nodes are verified", func() error {
 		for query, want := range map[string]string{
@@ -93,6 +91,26 @@ scrape_configs:
 		}
 		return nil
 	})
+}
+
+// runPrometheus starts the server on the samples that its folder has.
+func (s *suite) runPrometheus(t *testing.T) {
+	t.Helper()
+	p := s.prometheus
+	log, err := os.OpenFile(filepath.Join(p.program.Dir, "prometheus.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	must(t, err)
+	defer func() { _ = log.Close() }()
+	p.program.Stdout, p.program.Stderr = log, log
+	p.process, err = s.cluster.ControlPlane.Processes().Start(p.program)
+	must(t, err)
+}
+
+// emptyPrometheus starts the server again without a sample of the cases before: an alert looks back as far as an hour.
+func (s *suite) emptyPrometheus(t *testing.T) {
+	t.Helper()
+	s.prometheus.process.Terminate(10 * time.Second)
+	must(t, os.RemoveAll(filepath.Join(s.prometheus.program.Dir, "data")))
+	s.runPrometheus(t)
 }
 
 // alertRules are the chart's alerts as a rules file.
@@ -280,6 +298,13 @@ func (p *prometheus) state(alert string) (fired, firing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.fired[alert], p.firing[alert]
+}
+
+// firingNow are the alerts that fire, by name, and by name and namespace.
+func (p *prometheus) firingNow() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return keys(p.firing)
 }
 
 // awaitAlert waits until an alert has fired.

@@ -275,6 +275,7 @@ compile() {
 	case $name in
 	etcd) mv "$out/server" "$out/etcd" ;;
 	karpenter) mv "$out/kwok" "$out/karpenter-kwok" && mv "$out/repair" "$out/karpenter-repair" ;;
+	helm) mv "$out/render" "$out/helm-render" ;;
 	cluster-api) mv "$out/core" "$out/cluster-api" ;;
 	node-problem-detector) mv "$out/nodeproblemdetector" "$out/node-problem-detector" ;;
 	esac

@@ -97,6 +97,9 @@ func (l *Leader) cache() client.WithWatch {
 			if o.FieldSelector == nil {
 				return l.list(ctx, l.W.API, list, opts...)
 			}
+			if _, ok := o.FieldSelector.RequiresExactMatch("worker/node-uid"); ok {
+				defer l.hasRead()
+			}
 			labels := client.MatchingLabels{}
 			for index, label := range map[string]string{"worker/node-uid": workerpod.LabelNodeUID, "worker/probe-group": workerpod.LabelProbeGroup} {
 				if v, ok := o.FieldSelector.RequiresExactMatch(index); ok {
@@ -141,6 +144,12 @@ func (l *Leader) list(ctx context.Context, c client.Reader, list client.ObjectLi
 		}
 	}
 	return c.List(ctx, list, opts...)
+}
+
+func (l *Leader) hasRead() {
+	if l.AfterRead != nil {
+		l.AfterRead()
+	}
 }
 
 func (l *Leader) listed(by string, list client.ObjectList) {

@@ -38,6 +38,7 @@ func fakeAPI(managedFields bool) client.WithWatch {
 	stored := builder.WithScheme(scheme).
 		WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}, &v1alpha1.NodeReadinessRule{}, &karpv1.NodeClaim{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&karpv1.NodeClaim{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }).
 		Build()
 	return interceptor.NewClient(stored, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {

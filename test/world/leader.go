@@ -36,6 +36,8 @@ type Leader struct {
 	DryRun bool
 	// Before is called before each write, with its name.
 	Before func(write string)
+	// AfterRead is called after each read of a node from the API server, and of a node's pods from the cache; nil: not.
+	AfterRead func()
 	// Refuse answers a creation in place of the API server, where it returns an error.
 	Refuse func(client.Object) error
 	// Forbid says which writes, as "patch Node/status", the API server forbids; nil: none.
@@ -130,6 +132,7 @@ func (l *Leader) Live() client.WithWatch {
 				l.mu.Lock()
 				l.Reads = append(l.Reads, key.Name)
 				l.mu.Unlock()
+				defer l.hasRead()
 			}
 			return c.Get(ctx, key, o, opts...)
 		},

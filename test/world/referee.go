@@ -22,6 +22,7 @@ type Referee struct {
 
 	mu        sync.Mutex
 	creations map[string]int    // of pods, by name
+	most      int               // pods that occupied nodes at once
 	deleted   map[string]string // nodes and NodeClaims that were deleted: kind/name to UID
 	Events    map[string]map[string]int
 	ruled     map[string]ruled // nodes, by name
@@ -67,26 +68,46 @@ func (r *Referee) Creates(ctx context.Context, o client.Object, opts ...client.C
 	if again {
 		r.world.Errorf("pod %s was created twice", pod.Name)
 	}
-	if pod.Labels[workerpod.LabelPurpose] != workerpod.PurposeVerify {
-		return nil
+	occupying, err := r.occupying(ctx)
+	if err != nil || pod.Labels[workerpod.LabelPurpose] != workerpod.PurposeVerify {
+		return err
 	}
-	var occupying []string
+	var beside []string
+	for _, p := range occupying {
+		if p.Labels[workerpod.LabelPurpose] == workerpod.PurposeVerify && p.Labels[workerpod.LabelNodeUID] == pod.Labels[workerpod.LabelNodeUID] {
+			beside = append(beside, p.Name)
+		}
+	}
+	if len(beside) > 1 {
+		r.world.Errorf("several workers occupy one node: %v", beside)
+	}
+	return nil
+}
+
+// occupying lists the world's workers and probes that occupy nodes, and counts them for MostAtOnce.
+func (r *Referee) occupying(ctx context.Context) (occupying []corev1.Pod, err error) {
 	for namespace := range r.world.podNamespaces {
 		var pods corev1.PodList
-		if err := r.world.API.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{
-			workerpod.LabelNodeUID: pod.Labels[workerpod.LabelNodeUID], workerpod.LabelPurpose: workerpod.PurposeVerify}); err != nil {
-			return err
+		if err := r.world.API.List(ctx, &pods, client.InNamespace(namespace), client.HasLabels{workerpod.LabelPurpose}); err != nil {
+			return nil, err
 		}
-		for i := range pods.Items {
-			if workerpod.Observe(&pods.Items[i]).Occupies {
-				occupying = append(occupying, pods.Items[i].Name)
+		for _, p := range pods.Items {
+			if workerpod.Observe(&p).Occupies {
+				occupying = append(occupying, p)
 			}
 		}
 	}
-	if len(occupying) > 1 {
-		r.world.Errorf("several workers occupy one node: %v", occupying)
-	}
-	return nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.most = max(r.most, len(occupying))
+	return occupying, nil
+}
+
+// MostAtOnce is how many workers and probes occupied the world's nodes at once, at most.
+func (r *Referee) MostAtOnce() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most
 }
 
 // deletes carries a deletion out. A worker whose result nobody has recorded must stay, and what is deleted must be the one

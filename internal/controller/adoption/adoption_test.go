@@ -55,7 +55,7 @@ func TestAdoption(t *testing.T) {
 			w.Must(w.API.Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(again))))
 			w.Must(w.API.Status().Patch(w.Ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(again))))
 			l.Drive()
-			if _, f := w.Get(n.Name); !f.Labelled || f.Record.LastOutcome != attempt.Passed || f.Record.VerifiedTime == nil || f.Record.HistoryLost || w.Created("verify") != 1 {
+			if _, f := w.Get(n.Name); !f.Labelled || f.Record.LastOutcome != attempt.Passed || f.Record.VerifiedTime == nil || w.Created("verify") != 1 {
 				t.Errorf("then: labelled %t, record %+v, %d workers", f.Labelled, f.Record, w.Created("verify"))
 			}
 		})
@@ -143,7 +143,7 @@ func TestBornVerified(t *testing.T) {
 			adopt(l, n.Name)
 			l.Drive()
 			_, f := w.Get(n.Name)
-			if w.Created("verify") != tc.workers || f.Record.HistoryLost || f.Labelled != (tc.exit == 0) || f.Gated == (tc.exit == 0) {
+			if w.Created("verify") != tc.workers || f.Labelled != (tc.exit == 0) || f.Gated == (tc.exit == 0) {
 				t.Errorf("%d workers, labelled %t, gated %t, record %+v", w.Created("verify"), f.Labelled, f.Gated, f.Record)
 			}
 			if got := w.EventCount(n.Name, decide.EventBornVerified); got != 1 {

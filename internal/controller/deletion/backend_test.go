@@ -28,7 +28,7 @@ const machineOf = "example.com/node"
 
 func (machines) Kind() string { return "Machine" }
 
-func (m machines) Find(ctx context.Context, n *corev1.Node, _ bool) owner.Owner {
+func (m machines) Find(ctx context.Context, n *corev1.Node, _ remediation.Read) owner.Owner {
 	var found corev1.ConfigMapList
 	if err := m.List(ctx, &found, client.InNamespace(m.namespace), client.MatchingLabels{machineOf: n.Name}); err != nil {
 		return owner.Owner{Problem: "Machines could not be listed"}

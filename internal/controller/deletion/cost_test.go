@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
+	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
@@ -72,6 +73,34 @@ func TestConditionCostsNoListOfTheFleet(t *testing.T) {
 	w.OrdinaryPod(nodes[1])
 	if look(); !required(w, nodes[0]) || required(w, nodes[1]) || !required(w, nodes[2]) {
 		t.Errorf("after an ordinary pod came to the second: %t %t %t", required(w, nodes[0]), required(w, nodes[1]), required(w, nodes[2]))
+	}
+}
+
+// The owner of a node that carries the condition is read by its name at each look: a list of all owners from a moment ago
+// does not keep the condition on a node whose owner opted out since.
+func TestConditionOfAnOwnerThatOptsOut(t *testing.T) {
+	w := world.Begin(t, asks)
+	w.Exit = func(*corev1.Pod) int { return 1 }
+	n := w.Node("n", world.Pooled)
+	claim := w.Claim(n)
+	w.Patch(n, fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"karpenter.sh/v1","kind":"NodeClaim","name":%q,"uid":%q}]}}`, claim.Name, claim.UID))
+	l := w.Lead()
+	if _, ok := l.Until(time.Minute, func() bool { return required(w, n) }); !ok {
+		t.Fatal("the condition is not set")
+	}
+	l.RunFor(time.Minute)
+	l.Deletions.Owners.Find(w.Ctx, n, remediation.Latest) // what another node's deletion reads
+	l.LiveLists()
+	if err := l.ReconcileDeletion(n); err != nil {
+		t.Fatal(err)
+	}
+	if latest, inMemory := l.LiveLists(); !required(w, n) || !slices.Equal(latest, []string{"NodeClaimList"}) || !slices.Equal(inMemory, []string{"PodList"}) {
+		t.Errorf("it carries the condition: %t; a look lists %v and, from memory, %v", required(w, n), latest, inMemory)
+	}
+	claim.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
+	w.Must(w.API.Update(w.Ctx, claim))
+	if err := l.ReconcileDeletion(n); err != nil || required(w, n) {
+		t.Errorf("it still carries the condition after its owner opted out (%v)", err)
 	}
 }
 

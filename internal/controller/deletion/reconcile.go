@@ -175,15 +175,14 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 			// The API server may make the client retry a request for a long time. What is loaded from here on must not become
 			// too old a second time.
 			ctx, end = context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)
-			now := &corev1.Node{}
-			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), now); apierrors.IsNotFound(err) {
+			now, fresh, err := r.View.Fresh(ctx, r.Live, n)
+			if apierrors.IsNotFound(err) {
 				return decide.ErrStop
 			} else if err != nil {
 				return err
 			}
-			n = now
-			in, err = r.View.GatherFresh(ctx, r.Live, n)
-			return err
+			n, in = now, fresh
+			return nil
 		},
 		decide.NeedLedger: decide.Loader(&ev.Ledger, func() (decide.Ledger, error) {
 			deletions, err := r.Ledger.Read(ctx, r.View.Tracker.Now(), ev.Fresh)
@@ -198,7 +197,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 			return ordinaryPods(ev.Fresh)
 		}),
 		decide.NeedOwner: decide.Loader(&ev.Owner, func() (owner.Owner, error) {
-			return r.Owners.Find(ctx, n, ev.Fresh), nil
+			return r.Owners.Find(ctx, n, ownerRead(in, ev)), nil
 		}),
 		decide.NeedPrerequisites: leave,
 		decide.NeedSlot:          leave,
@@ -230,6 +229,18 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 		"wait", plan.RequeueAfter)
 	awaits = ev.Ledger != nil || ev.Owner != nil || len(in.Node.RemediationConditions) > 0
 	return awaits, errors.Join(stays, r.act(ctx, n, in, ev, plan))
+}
+
+// ownerRead is what the lookup of the node's owner reads. Few nodes carry the condition, and it must go at the next
+// look if the owner opts out.
+func ownerRead(in decide.Input, ev decide.Evidence) remediation.Read {
+	switch {
+	case ev.Fresh:
+		return remediation.Latest
+	case len(in.Node.RemediationConditions) > 0:
+		return remediation.ByName
+	}
+	return remediation.Recent
 }
 
 // setCondition adds the action to the ledger, which then has the time of the condition, and sets the condition on the

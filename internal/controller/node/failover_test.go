@@ -56,8 +56,8 @@ func TestFailureBeforeAFailoverIsNotCounted(t *testing.T) {
 	}
 }
 
-// A controller that dies during every attempt still exhausts a node.
-func TestANodeIsExhaustedByACrashLoop(t *testing.T) {
+// A controller that dies during every attempt exhausts no node: nobody saw when its workers failed.
+func TestACrashLoopExhaustsNoNode(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"dryRun": true}}}`)
 	w.Exit = func(p *corev1.Pod) int {
 		if p.Labels[workerpod.LabelPurpose] == workerpod.PurposeVerify {
@@ -72,7 +72,7 @@ func TestANodeIsExhaustedByACrashLoop(t *testing.T) {
 		failedUnseen(w, w.Lead(), n.Name)
 	}
 	w.Lead().Drive()
-	if r := w.Record(n.Name); r.Attempts != 2 || r.Inconclusive != 2 || r.LastOutcome != attempt.Failed || r.Held != decide.GuardDryRun {
+	if r := w.Record(n.Name); r.Attempts != 0 || r.Inconclusive != 4 || r.LastReason != attempt.ReasonFailureUnseen || r.Held != "" {
 		t.Errorf("record %+v", r)
 	}
 }

@@ -117,12 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 			r.reportRefusal(ctx, n, err)
 			return r.failed(err)
 		}
-		now, err := r.read(ctx, req.Name)
-		if err != nil {
-			r.reportRefusal(ctx, n, err)
-			return r.failed(err)
-		}
-		n, ev = now, decide.Evidence{Fresh: true}
+		ev = decide.Evidence{Fresh: true}
 	}
 }
 
@@ -269,14 +264,17 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, ev decide.Evide
 // gather observes the node, and evaluates the rules on the node as it was read last. If the node waits for rules that
 // cannot be served, the decision is to wait, and the error is decide.ErrStop.
 func (r *Reconciler) gather(ctx context.Context, d *decision, n *corev1.Node, fresh bool) (err error) {
-	d.node = n
 	if fresh {
-		d.in, err = r.View.GatherFresh(ctx, r.Live, n)
+		n, d.in, err = r.View.Fresh(ctx, r.Live, n)
 	} else {
 		d.in, err = r.View.Gather(ctx, n)
 	}
-	if err != nil || r.Rules == nil {
+	if err != nil {
 		return err
+	}
+	d.node = n
+	if r.Rules == nil {
+		return nil
 	}
 	d.ruled()
 	d.rules, d.ruled = r.Rules.Plan(n)
@@ -311,13 +309,7 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 			return r.View.Probes(ctx, decide.ProbeGroups(d.in)...)
 		}),
 		decide.NeedFleet: decide.Loader(&d.ev.Fleet, func() ([]decide.NodeSummary, error) { return r.Fleet.Summaries(ctx) }),
-		decide.NeedFresh: func(decide.Plan) error {
-			now, err := r.read(ctx, d.node.Name)
-			if err != nil {
-				return err
-			}
-			return r.gather(ctx, d, now, true)
-		},
+		decide.NeedFresh: func(decide.Plan) error { return r.gather(ctx, d, d.node, true) },
 		decide.NeedWarning: decide.Loader(&d.ev.Warning, func() (string, error) {
 			return r.Warnings.Last(ctx, d.in, d.ev.Fresh), nil
 		}),
@@ -329,15 +321,6 @@ func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 		decide.NeedWorkloads: handOver,
 		decide.NeedOwner:     handOver,
 	}
-}
-
-// read reads a node from the API server.
-func (r *Reconciler) read(ctx context.Context, name string) (*corev1.Node, error) {
-	n := &corev1.Node{}
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
-		return nil, err
-	}
-	return n, nil
 }
 
 // occupants are the ordinary pods on a node. If they cannot be listed, the node counts as one that runs some. A taint

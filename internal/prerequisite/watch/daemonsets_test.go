@@ -239,3 +239,41 @@ func TestDaemonSetsAreReadOnce(t *testing.T) {
 		}
 	})
 }
+
+// A label that comes before the release brings a DaemonSet, and the node waits for it from then on. One that goes takes
+// it away.
+func TestLabelBringsADaemonSet(t *testing.T) {
+	for name, p := range map[string]config.Prerequisites{"auto": allDaemonSets(), "named": theDaemonSet("driver")} {
+		synctest.Test(t, func(t *testing.T) {
+			f := prepare(t, p, nil, nil)
+			for _, o := range []runtime.Object{daemonSet("driver", selects), daemonSet("agent"), podOf("agent", "node-a", ready)} {
+				f.must(f.kubernetes.Tracker().Add(o))
+			}
+			f.start()
+			n := node("node-a")
+			n.Spec.Taints = []corev1.Taint{gating}
+			waits := func(when, want string) {
+				t.Helper()
+				synctest.Wait()
+				got := ""
+				for _, u := range f.Unmet(n, p) {
+					got += u.Message
+				}
+				if (got == "") != (want == "") || !strings.Contains(got, want) {
+					t.Errorf("%s, %s: waits for %q, want %q", name, when, got, want)
+				}
+			}
+			waits("without the label", "")
+			n.Labels = map[string]string{"pool": "gpu"}
+			waits("with the label", "none on the node")
+			f.must(f.kubernetes.Tracker().Add(podOf("driver", "node-a")))
+			waits("its pod starts", "not Ready")
+			n.Labels = nil
+			waits("the label goes", "")
+			n.Labels = map[string]string{"pool": "gpu"}
+			_, err := f.kubernetes.CoreV1().Pods("x").Update(f.ctx, podOf("driver", "node-a", ready), metav1.UpdateOptions{})
+			f.must(err)
+			waits("its pod is Ready", "")
+		})
+	}
+}

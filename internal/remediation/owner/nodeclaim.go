@@ -39,7 +39,7 @@ var nodeClaim = Kind{
 		s := Signs{Pool: pool, Registered: registered == "true"}
 		for _, o := range n.OwnerReferences {
 			if o.Kind == "NodeClaim" && strings.HasPrefix(o.APIVersion, karpenterGroup+"/") {
-				s.UIDs = append(s.UIDs, string(o.UID))
+				s.UIDs, s.Names = append(s.UIDs, string(o.UID)), append(s.Names, o.Name)
 			}
 		}
 		// Labels and owner come at registration only, so a node that just joined may show no more than the taint.

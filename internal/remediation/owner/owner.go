@@ -58,8 +58,8 @@ type Signs struct {
 	Kind string
 	// Pool is the node's pool; empty for a node without one.
 	Pool string
-	// UIDs are those of the owners that the Node refers to; there should be one at most.
-	UIDs []string
+	// UIDs and Names are those of the owners that the Node refers to; there should be one at most.
+	UIDs, Names []string
 	// Managed reports whether the Node shows any sign of an owner other than itself. Some signs come at registration only.
 	Managed bool
 	// Registered reports whether the owner's controller no longer puts startup taints back.

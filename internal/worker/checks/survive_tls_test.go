@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	httpcheck "github.com/kube-node-ready/kube-node-ready/internal/worker/checks/http"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/environment"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/resolver"
@@ -25,24 +27,26 @@ type secured struct {
 	serve func(net.Conn)
 	// ca is the bundle of authorities that are trusted.
 	ca string
-	// curl, wget and musl are what TestTLSPrograms sees.
-	curl, wget, musl string
+	// ofHTTP: the fault comes after the handshake, so a program's own code meets it, and no library of TLS.
+	ofHTTP bool
+	reading
 }
+
+// reading is what TestTLSPrograms sees. musl is OpenSSL's and, where it is asked, BusyBox's; busybox is BusyBox's with
+// glibc.
+type reading struct{ curl, wget, musl, busybox string }
 
 // reads is what the programs do with the faults of TestFaultsThatRepeatingDoesNotCure. None of them reads the answer,
-// unless it is here: curl, wget, musl.
-var reads = map[string][3]string{
-	"TLS 1.1":                  {no, yes, no},
-	"a negative serial number": {yes, yes, yes},
-	// Not of the library: it comes after the handshake.
-	"no HTTP":                       {no, yes, none},
-	"a header line without a colon": {no, yes, none},
-	"an impossible length":          {no, yes, none},
-	"a broken body":                 {no, no, none},
+// unless it is here.
+var reads = map[string]reading{
+	"TLS 1.1":                       {curl: no, wget: yes, musl: no},
+	"a negative serial number":      {curl: yes, wget: yes, musl: yes},
+	"no HTTP":                       {no, yes, no, no},
+	"a header line without a colon": {no, yes, no, no},
+	"an impossible length":          {no, yes, no, no},
+	// For no digits, musl's strtoll sets errno, and glibc's does not: the body is then an empty one.
+	"a broken body": {no, no, no, yes},
 }
-
-// none is in the place of what was not asked.
-const none = "–"
 
 func securedServers(t *testing.T) []secured {
 	t.Helper()
@@ -52,25 +56,26 @@ func securedServers(t *testing.T) []secured {
 		return overTLS(&tls.Config{Certificates: []tls.Certificate{a.Issue(t, c)}, MinVersion: tls.VersionTLS12},
 			speaks(answersOK))
 	}
-	ca := authority.PEM()
+	ca, good := authority.PEM(), serve(authority, tlstest.Certificate{})
+	none := reading{no, no, no, ""}
 	all := []secured{
-		{"all is well", serve(authority, tlstest.Certificate{}), ca, yes, yes, yes},
-		{"an expired certificate", serve(authority, tlstest.Certificate{NotAfter: past}), ca, no, no, no},
+		{"all is well", good, ca, false, reading{yes, yes, yes, yes}},
+		{"an expired certificate", serve(authority, tlstest.Certificate{NotAfter: past}), ca, false, none},
 		{"an expired certificate of an intermediate authority", serve(authority.Intermediate(t, past),
-			tlstest.Certificate{}), ca, no, no, no},
-		{"an expired authority in ca.crt", serve(old, tlstest.Certificate{}), old.PEM(), no, no, no},
+			tlstest.Certificate{}), ca, false, none},
+		{"an expired authority in ca.crt", serve(old, tlstest.Certificate{}), old.PEM(), false, none},
 		{"an expired authority in ca.crt, above an intermediate one", serve(old.Intermediate(t, future),
-			tlstest.Certificate{}), old.PEM(), no, no, no},
+			tlstest.Certificate{}), old.PEM(), false, none},
 		{"a certificate that is not valid yet", serve(authority, tlstest.Certificate{NotBefore: future, NotAfter: future}),
-			ca, no, no, no},
-		{"a certificate for another name", serve(authority, tlstest.Certificate{OtherName: true}), ca, no, no, no},
+			ca, false, none},
+		{"a certificate for another name", serve(authority, tlstest.Certificate{OtherName: true}), ca, false, none},
 	}
 	for _, f := range faults(t, authority) {
 		programs, found := reads[f.name]
 		if !found {
-			programs = [3]string{no, no, no}
+			programs = none
 		}
-		all = append(all, secured{f.name, f.serve, ca, programs[0], programs[1], programs[2]})
+		all = append(all, secured{f.name, f.serve, ca, f.reason == check.ReasonMalformedResponse, programs})
 	}
 	return all
 }
@@ -92,14 +97,31 @@ func TestWhatProgramsRead(t *testing.T) {
 		address, _ := connections(t, s.serve)
 		rows[i] = func() string { return s.row(t.Context(), address) }
 	}
-	compareTable(t, "https", "| the server | curl | wget | OpenSSL with musl | the check | message |\n"+
+	compareTable(t, "https", "| the server | curl | wget | with musl | the check | message |\n"+
 		"|---|---|---|---|---|---|\n", rows)
 }
 
-// TestTLSPrograms asks curl (OpenSSL), wget (GnuTLS) and, with musl, OpenSSL's library, by hand. testdata/tls.c is
-// built as DIR/tls-musl, with Debian's libssl-dev and musl-tools:
+// plainly serves over plain HTTP what the HTTPS server at the address answers.
+func plainly(address string) func(net.Conn) {
+	return func(c net.Conn) {
+		secure, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			return
+		}
+		go func() { _, _ = io.Copy(secure, c) }()
+		_, _ = io.Copy(c, secure)
+		_ = secure.Close()
+	}
+}
+
+// TestTLSPrograms asks curl (OpenSSL), wget (GnuTLS) and, with musl, OpenSSL's library and wget of BusyBox, by hand.
+// testdata/tls.c is built as DIR/tls-musl, with Debian's libssl-dev and musl-tools. BusyBox is the source of Debian's
+// package, with "make allnoconfig" and CONFIG_STATIC, LFS, LONG_OPTS, FEATURE_IPV6, WGET and FEATURE_WGET_LONG_OPTIONS.
+// Its wget is DIR/busybox-musl/wget and, built by gcc without CONFIG_STATIC, DIR/busybox-glibc/wget. Its TLS has no
+// algorithm in common with these servers, so it reads their answers over plain HTTP.
 //
 //	musl-gcc -static -I HEADERS -o DIR/tls-musl testdata/tls.c LIB/libssl.a LIB/libcrypto.a
+//	make CC="musl-gcc -idirafter KERNEL_HEADERS" busybox
 //	go test -run TestTLSPrograms -libc DIR
 func TestTLSPrograms(t *testing.T) {
 	if *libc == "" {
@@ -112,14 +134,12 @@ func TestTLSPrograms(t *testing.T) {
 				t.Fatal(err)
 			}
 			address, _ := connections(t, s.serve)
-			for want, command := range map[*string][]string{
-				&s.curl: {"curl", "-sS", "--noproxy", "*", "--cacert", ca, "https://" + address},
-				&s.wget: {"wget", "-nv", "--no-proxy", "--tries=1", "-O", "-", "--ca-certificate", ca, "https://" + address},
-				&s.musl: {*libc + "/tls-musl", port(address), ca},
-			} {
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			url := "https://" + address
+			asks := func(want string, command ...string) {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
 				out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
-				cancel()
 				got := yes
 				if _, failed := errors.AsType[*exec.ExitError](err); failed {
 					got = no
@@ -127,9 +147,19 @@ func TestTLSPrograms(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Logf("%s: %s: %s", command[0], got, strings.Join(strings.Fields(string(out)), " "))
-				if got != *want && *want != none {
-					t.Errorf("%s: got %s, want %q", command[0], got, *want)
+				if got != want {
+					t.Errorf("%s: got %s, want %q", command[0], got, want)
 				}
+			}
+			asks(s.curl, "curl", "-sS", "--noproxy", "*", "--cacert", ca, url)
+			asks(s.wget, "wget", "-nv", "--no-proxy", "--tries=1", "-O", "-", "--ca-certificate", ca, url)
+			if !s.ofHTTP {
+				asks(s.musl, *libc+"/tls-musl", port(address), ca)
+			}
+			if s.busybox != "" {
+				plain, _ := connections(t, plainly(address))
+				asks(s.musl, *libc+"/busybox-musl/wget", "-q", "-O", "-", "http://"+plain)
+				asks(s.busybox, *libc+"/busybox-glibc/wget", "-q", "-O", "-", "http://"+plain)
 			}
 		})
 	}

@@ -147,11 +147,11 @@ func (g *Group) wait(p *Process) {
 }
 
 // Wrap makes a script that runs the program as one of the group, for those who start processes themselves and ask each for
-// its --help first, as envtest does. It must lead a process group of its own. The script is in the folder, under the
-// program's name.
+// its --help first, as envtest does. To that question the script answers nothing, without a start of the program. The
+// program must lead a process group of its own. The script is in the folder, under the program's name.
 func (g *Group) Wrap(folder, program string) (string, error) {
 	path := filepath.Join(folder, filepath.Base(program))
-	script := fmt.Sprintf("#!/bin/sh\n[ \"$1\" = --help ] || : >'%s'/$$ || exit 125\nexec '%s' \"$@\"\n", g.pids, program)
+	script := fmt.Sprintf("#!/bin/sh\n[ \"$1\" != --help ] || exit 0\n: >'%s'/$$ || exit 125\nexec '%s' \"$@\"\n", g.pids, program)
 	return path, os.WriteFile(path, []byte(script), 0o700) //nolint:gosec // it is to be executed
 }
 
