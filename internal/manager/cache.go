@@ -14,14 +14,13 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/allocatable"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// cacheOptions limits the cache to our own pods, and to the parts of them that decisions read. Package nodecache holds
-// the nodes. unwatched is called with the API server's message whenever it refuses to list or watch the pods.
-func cacheOptions(workerNamespace string, unwatched func(why string)) cache.Options {
+// cacheOptions limits the cache to nodes and our own pods, and to the parts of them that decisions read. unwatched is
+// called with the API server's message whenever it refuses to list or watch the pods.
+func cacheOptions(cfg *config.Config, workerNamespace string, unwatched func(why string)) cache.Options {
 	return cache.Options{
 		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
 			toolscache.DefaultWatchErrorHandler(ctx, r, err)
@@ -31,6 +30,7 @@ func cacheOptions(workerNamespace string, unwatched func(why string)) cache.Opti
 		},
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Node{}: {Transform: slimNode(cfg)},
 			&corev1.Pod{}: {
 				Transform: slimPod,
 				// The option Namespaces is not used, because an informer of several namespaces does not expose its store. This
@@ -50,11 +50,6 @@ func refusedPods(err error) string {
 		return ""
 	}
 	return apierr.Refusal(err, apierr.Read)
-}
-
-// kept is what decisions read of a Node in addition to what package nodecache always keeps.
-func kept(cfg *config.Config) nodecache.Keep {
-	return nodecache.Keep{Allocatable: awaited(cfg), Heartbeats: *cfg.Rules.Enabled && cfg.Rules.StaleAfter.Duration > 0}
 }
 
 // awaited are the resources that a prerequisite or a worker pod requires in status.allocatable.

@@ -23,17 +23,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// Of the resources that a node offers, the cache keeps only those that a profile waits for or a worker pod requests. It
-// keeps heartbeats only if rules ask for their age.
+// Of the resources that a node offers, the cache keeps only those that a profile waits for or a worker pod requests.
 func TestCacheKeepsWhatIsConfigured(t *testing.T) {
 	one := resource.MustParse("1")
 	cfg := &config.Config{NodeManagement: config.NodeManagement{Prerequisites: config.Prerequisites{Allocatable: allocatable.Settings{"example.com/nic": one}}},
 		Profiles: []config.Profile{{Prerequisites: &config.Prerequisites{DaemonSets: daemonsets.Settings{Named: []daemonsets.Entry{
 			{Provides: &daemonsets.Provided{Allocatable: allocatable.Settings{"example.com/gpu": one}}}, {Namespace: "a", Name: "b"}}}}}}}
-	cfg.Rules.Enabled = ptr.To(true)
-	cfg.Rules.StaleAfter.Duration = time.Minute
-	if k := kept(cfg); !maps.Equal(k.Allocatable, map[corev1.ResourceName]bool{"example.com/gpu": true, "example.com/nic": true}) || !k.Heartbeats {
-		t.Errorf("kept %+v", k)
+	if names := awaited(cfg); !maps.Equal(names, map[corev1.ResourceName]bool{"example.com/gpu": true, "example.com/nic": true}) {
+		t.Errorf("kept %v", names)
 	}
 	asks := &config.Config{Profiles: []config.Profile{
 		{Resources: &corev1.ResourceRequirements{Limits: corev1.ResourceList{"example.com/gpu": one, corev1.ResourceCPU: one}}},
@@ -43,8 +40,8 @@ func TestCacheKeepsWhatIsConfigured(t *testing.T) {
 	}
 	cfg = &config.Config{}
 	cfg.SetDefaults()
-	if k := kept(cfg); len(k.Allocatable) > 0 || k.Heartbeats {
-		t.Errorf("kept %+v", k)
+	if names := awaited(cfg); len(names) > 0 {
+		t.Errorf("kept %v", names)
 	}
 }
 
@@ -112,7 +109,7 @@ func TestRefusedWatchOfPodsIsNoted(t *testing.T) {
 		"a lost network": {io.ErrUnexpectedEOF, ""},
 	} {
 		got := ""
-		cacheOptions("ns", func(why string) { got = why }).DefaultWatchErrorHandler(t.Context(), &toolscache.Reflector{}, tc.err)
+		cacheOptions(nodeConfig(0), "ns", func(why string) { got = why }).DefaultWatchErrorHandler(t.Context(), &toolscache.Reflector{}, tc.err)
 		if got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -82,8 +83,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	options := ctrl.Options{
 		Scheme:                 scheme.Scheme, // Karpenter's types are in it too (sigs.k8s.io/karpenter/pkg/apis/v1)
 		Logger:                 o.Log,
-		Cache:                  cacheOptions(workerNamespace, tracker.PodsUnwatched),
-		NewCache:               nodecache.New(kept(cfg)),
+		Cache:                  cacheOptions(cfg, workerNamespace, tracker.PodsUnwatched),
 		Metrics:                metricsServer,
 		PprofBindAddress:       cfg.Health.PprofBindAddress,
 		HealthProbeBindAddress: fmt.Sprintf(":%d", cfg.Health.Port),
@@ -149,11 +149,12 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, tra
 		cfg.NodeManagement.Remediation.DryRun = true
 		cfg.WithoutDeadlines() // they need records
 	}
-	cached, err := nodecache.Of(context.Background(), mgr.GetCache())
+	unsynced := cache.BlockUntilSynced(false)
+	nodeStore, err := nodecache.StoreOf(context.Background(), mgr.GetCache(), &corev1.Node{}, unsynced)
 	if err != nil {
 		return nil, nil, err
 	}
-	podStore, err := storeOf(mgr.GetCache(), &corev1.Pod{})
+	podStore, err := nodecache.StoreOf(context.Background(), mgr.GetCache(), &corev1.Pod{}, unsynced)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -187,7 +188,7 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, tra
 		Counters: counters, Events: events,
 		Pods:  pods,
 		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
-		Workloads: workloads, Cached: cached,
+		Workloads: workloads, Cached: nodecache.Nodes{Store: nodeStore},
 		Warnings: controller.Warnings{Live: mgr.GetAPIReader(), Namespace: workerNamespace, Tracker: view.Tracker,
 			Limit: controller.NewWarningsLimit()},
 	}

@@ -7,10 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -68,17 +65,4 @@ func serveStatus(cfg *config.Config, mgr ctrl.Manager, s *controller.Snapshotter
 		}
 		return nil
 	})
-}
-
-// storeOf is the store in which the cache keeps objects of a type.
-func storeOf(c cache.Cache, o client.Object) (toolscache.Store, error) {
-	informer, err := c.GetInformer(context.Background(), o, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, err
-	}
-	i, ok := informer.(toolscache.SharedInformer)
-	if !ok {
-		return nil, fmt.Errorf("the cache's informer of a %T is a %T and shows no store", o, informer)
-	}
-	return i.GetStore(), nil
 }

@@ -2,7 +2,7 @@ package rules
 
 import (
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,7 +72,7 @@ func (r *Rules) ObserveNode(before, now *corev1.Node) (enqueue bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, at := r.state(now), r.Now()
-	if before == nil || !maps.Equal(conditions(before), conditions(now)) {
+	if before == nil || !sameStatuses(before, now) {
 		s.changed, r.lastChange = at, at
 	}
 	if r.started.IsZero() {
@@ -85,7 +85,7 @@ func (r *Rules) ObserveNode(before, now *corev1.Node) (enqueue bool) {
 		enqueue = s.renew(now, r.set.rules, at, r.Config.StaleAfter.Duration)
 	}
 	return enqueue || before != nil && rule.AnyRequires(r.set.rules, marks.ConditionType) &&
-		conditions(before)[marks.ConditionType] != conditions(now)[marks.ConditionType]
+		statusOf(before, marks.ConditionType) != statusOf(now, marks.ConditionType)
 }
 
 // ForgetNode drops a node that is gone.
@@ -186,13 +186,21 @@ func (s *nodeState) recordHolds(n *corev1.Node, plan rule.Plan, started, now tim
 	return ended
 }
 
-// conditions are the statuses of the node's conditions, by type.
-func conditions(n *corev1.Node) map[corev1.NodeConditionType]corev1.ConditionStatus {
-	m := make(map[corev1.NodeConditionType]corev1.ConditionStatus, len(n.Status.Conditions))
-	for _, c := range n.Status.Conditions {
-		m[c.Type] = c.Status
+// sameStatuses reports whether two nodes have conditions of the same types and statuses. It makes no map of them,
+// because every heartbeat of every node comes here.
+func sameStatuses(a, b *corev1.Node) bool {
+	differs := func(c corev1.NodeCondition) bool { return statusOf(b, c.Type) != c.Status }
+	return len(a.Status.Conditions) == len(b.Status.Conditions) && !slices.ContainsFunc(a.Status.Conditions, differs)
+}
+
+// statusOf is the status of the node's condition of that type; empty if it has none.
+func statusOf(n *corev1.Node, t corev1.NodeConditionType) corev1.ConditionStatus {
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == t {
+			return c.Status
+		}
 	}
-	return m
+	return ""
 }
 
 // describe returns a text that identifies the plan, so that a dry run reports each plan once.

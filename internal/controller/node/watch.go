@@ -264,6 +264,7 @@ func (r *Reconciler) nodeChanges() predicate.Predicate {
 			!maps.Equal(old.Annotations, now.Annotations) ||
 			!equality.Semantic.DeepEqual(old.DeletionTimestamp, now.DeletionTimestamp) ||
 			!equality.Semantic.DeepEqual(old.OwnerReferences, now.OwnerReferences) ||
+			!slices.Equal(old.Finalizers, now.Finalizers) ||
 			// What a prerequisite asks for: the cache drops the rest.
 			!equality.Semantic.DeepEqual(old.Status.Allocatable, now.Status.Allocatable) ||
 			old.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -65,6 +66,32 @@ func TestReasonWakesItsNode(t *testing.T) {
 		"our verification's": {with(marks.ConditionType, marks.ReasonVerifying), with(marks.ConditionType, marks.ReasonChecksPassed), false},
 	} {
 		if got := r.nodeChanges().Update(event.UpdateEvent{ObjectOld: test.old, ObjectNew: test.now}); got != test.want {
+			t.Errorf("%s: woken %v", name, got)
+		}
+	}
+}
+
+// A heartbeat enqueues nothing, and neither does a write that changes nothing which a decision reads. A finalizer does:
+// it may be all that shows whose the node is.
+func TestHeartbeatsWakeNoNode(t *testing.T) {
+	r, _ := reconciler(t)
+	for name, test := range map[string]struct {
+		change func(*corev1.Node)
+		want   bool
+	}{
+		"a heartbeat": {func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.Now() }, false},
+		"a reason":    {func(n *corev1.Node) { n.Status.Conditions[0].Reason = "Another" }, false},
+		"a status":    {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, true},
+		"a finalizer": {func(n *corev1.Node) { n.Finalizers = []string{"karpenter.sh/termination"} }, true},
+		"an owner":    {func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Kind: "NodeClaim", UID: "c"}} }, true},
+	} {
+		ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}
+		old := done()
+		old.ResourceVersion, old.Status.Conditions = "1", append([]corev1.NodeCondition{ready}, old.Status.Conditions...)
+		now := old.DeepCopy()
+		now.ResourceVersion = "2"
+		test.change(now)
+		if got := r.nodeChanges().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: now}); got != test.want {
 			t.Errorf("%s: woken %v", name, got)
 		}
 	}
