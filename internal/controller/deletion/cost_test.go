@@ -122,7 +122,8 @@ func (memory) List(_ context.Context, list client.ObjectList, _ ...client.ListOp
 	return fmt.Errorf("a list of %T", list)
 }
 
-// With 5000 nodes, a reconcile of a held node takes no longer than with one node.
+// A reconcile of a held node looks at no other node. A look at 50,000 takes at least ten times as long as a reconcile, so
+// a busy machine does not hide one, and does not look like one either.
 func TestHeldNodeInALargeFleet(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
 	n := w.Exhausted("n", world.Pooled, func(n *corev1.Node) { n.Annotations = map[string]string{marks.AnnotationDoNotDelete: "true"} })
@@ -152,12 +153,12 @@ func TestHeldNodeInALargeFleet(t *testing.T) {
 		return least
 	}
 	few := look()
-	for i := range 5000 {
+	for i := range 50_000 {
 		other := held.DeepCopy()
 		other.Name, other.UID = fmt.Sprintf("other-%d", i), held.UID+"x"
 		l.Fleet.Observe(l.Nodes.View.Observe(other))
 	}
-	if many := look(); many > 3*few {
+	if many := look(); many > 10*few {
 		t.Errorf("a look takes %s, and %s with few nodes", many, few)
 	} else {
 		t.Logf("a look takes %s, and %s with few nodes", many, few)
