@@ -109,7 +109,7 @@ func (s *Slots) Creating(node string, pod *corev1.Pod) bool {
 	group := pod.Labels[workerpod.LabelProbeGroup]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if group != "" && s.view.reserved.probing(group, node, s.view.synced()) {
+	if group != "" && s.view.reserved.probing(group, node, s.view.synced()) || !s.view.Tracker.asks(pod) {
 		return false
 	}
 	s.view.reserved.set(node, reservation{name: pod.Name, group: group, nodeUID: pod.Labels[workerpod.LabelNodeUID]})
@@ -122,6 +122,14 @@ func (s *Slots) Created(node string, pod *corev1.Pod) {
 	s.view.Tracker.Created(pod)
 	s.view.reserved.set(node, reservation{name: pod.Name, group: pod.Labels[workerpod.LabelProbeGroup],
 		nodeUID: pod.Labels[workerpod.LabelNodeUID], pod: pod})
+}
+
+// Answered records the API server's answer to the request that Creating announced, with the pod as it was returned.
+func (s *Slots) Answered(node string, pod *corev1.Pod, err error) {
+	s.view.Tracker.answered(pod, err)
+	if err == nil {
+		s.Created(node, pod)
+	}
 }
 
 // GiveBack ends a node's reservation, unless a pod was created for it.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -122,6 +123,7 @@ func TestOneProbeOfAGroupIsCreated(t *testing.T) {
 	if _, err := v.Probes(t.Context(), "g"); !errors.Is(err, ErrVanished) {
 		t.Errorf("one is being created: %v", err)
 	}
+	v.Tracker.answered(first, apierrors.NewForbidden(corev1.Resource("pods"), first.Name, errors.New("no")))
 	if s.GiveBack("a"); !s.Creating("b", second) {
 		t.Error("one that was not created keeps its group from another")
 	}

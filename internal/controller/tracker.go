@@ -28,6 +28,7 @@ type Tracker struct {
 
 	mu    sync.Mutex
 	pods  map[types.UID]workerpod.FirstSeen
+	asked map[string]asked // by the pod's name
 	nodes map[string]*trackedNode
 	// warnings are the last Warning events of pods that do not start; see Warnings.
 	warnings map[types.UID]string
@@ -91,8 +92,8 @@ type refusal struct {
 
 // NewTracker makes a Tracker on the clock.
 func NewTracker(now func() time.Time, dryRun bool) *Tracker {
-	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, nodes: map[string]*trackedNode{},
-		warnings: map[types.UID]string{}, groups: map[string]*trackedGroup{}, waiting: map[string]*waitingNode{}}
+	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, asked: map[string]asked{},
+		nodes: map[string]*trackedNode{}, warnings: map[types.UID]string{}, groups: map[string]*trackedGroup{}, waiting: map[string]*waitingNode{}}
 }
 
 // Asked records that this process is about to create the pod of a node's attempt. It is remembered as long as the node
@@ -112,22 +113,13 @@ func (s *Tracker) AskedBeyond(in decide.Input, number int32) bool {
 	return n != nil && n.uid == types.UID(in.Node.UID) && n.asked > number
 }
 
-// Created records a pod that the API server created for this process: it is in flight, even if a watch shows it only
-// after it has ended.
-func (s *Tracker) Created(pod *corev1.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.pods[pod.UID]; !ok {
-		s.pods[pod.UID] = workerpod.FirstSeen{First: s.Now(), UnderWay: true}
-	}
-}
-
 // ObservePod records what a watch has shown of a pod.
 func (s *Tracker) ObservePod(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.pods[pod.UID]
+	before, known := s.pods[pod.UID]
+	s.shows(pod, known)
 	o.Seen = update(before, o, s.Now())
 	s.pods[pod.UID] = o.Seen
 	if o.Purpose == workerpod.PurposeProbe && o.Passed() && o.Seen.Witnessed && !before.Witnessed {
@@ -224,6 +216,7 @@ func update(seen workerpod.FirstSeen, o workerpod.Observation, now time.Time) wo
 func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.shows(pod, true)
 	delete(s.pods, pod.UID)
 	delete(s.warnings, pod.UID)
 	if n := s.attempted(pod, o); n != nil {
@@ -262,6 +255,7 @@ func (s *Tracker) NodeGone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waitsNoMore(name)
+	maps.DeleteFunc(s.asked, func(_ string, a asked) bool { return a.on.Name == name })
 	delete(s.nodes, name)
 }
 

@@ -163,9 +163,7 @@ func (r *Reconciler) podRefused(ctx context.Context, d decision, reason, why str
 // create creates a pod for which the node has a slot, on that node or another one.
 func (r *Reconciler) create(ctx context.Context, d decision, pod *corev1.Pod, on marks.Facts) error {
 	err := r.Pods.Create(ctx, pod, on.Offers(d.in.Profile.ExtendedResources()))
-	if err == nil {
-		r.Slots.Created(d.node.Name, pod)
-	}
+	r.Slots.Answered(d.node.Name, pod, err)
 	return err
 }
 
