@@ -1,14 +1,13 @@
 package controller
 
 import (
-	"context"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/apierr"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -26,9 +25,14 @@ type asked struct {
 	at     time.Time        // when the API server answered; zero while the request is in flight
 }
 
-// awaitedFor is how long a created pod is awaited. It counts from the API server's answer, because a request may be
-// retried for longer.
-const awaitedFor = 10 * time.Second
+const (
+	// awaitedFor is how long a decision waits for a watch to show a created pod. It counts from the API server's answer,
+	// because a request may be retried for longer.
+	awaitedFor = 10 * time.Second
+	// countedFor is how long a created pod that no watch shows takes a slot. A node that still needs it finds the pod by
+	// its name long before. The rest was deleted before a watch could show it.
+	countedFor = time.Minute
+)
 
 func askedFor(pod *corev1.Pod) asked {
 	o := workerpod.Observe(pod)
@@ -55,10 +59,10 @@ func (s *Tracker) asks(pod *corev1.Pod) bool {
 	return true
 }
 
-// answered records the API server's answer to a request for a pod. Only a refusal proves that there is no pod. Any
-// other error may follow a write to the store: a timeout, an error of a later step, or a connection that broke. The
-// same is true of AlreadyExists, until the pod of the name is read.
-func (s *Tracker) answered(pod *corev1.Pod, err error) {
+// Answered records the API server's answer to the request that asks announced, with the pod as it was returned. Only a
+// refusal proves that there is no pod. Any other error may follow a write to the store: a timeout, an error of a later
+// step, a connection that broke. AlreadyExists leaves it open until the pod of the name is read.
+func (s *Tracker) Answered(pod *corev1.Pod, err error) {
 	if err == nil {
 		s.Created(pod)
 		return
@@ -76,8 +80,8 @@ func (s *Tracker) answered(pod *corev1.Pod, err error) {
 	}
 }
 
-// Created records a pod of ours that the API server has created for this process: it is in flight, even if a watch shows
-// it only after it has ended. pod is as the API server returned it.
+// Created records a pod of ours that the API server has created for this process, as it was returned. Its attempt is
+// under way, even if a watch shows it only after it has ended.
 func (s *Tracker) Created(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +94,44 @@ func (s *Tracker) Created(pod *corev1.Pod) {
 	}
 }
 
-// probes reports whether a probe of the group with another name is in flight, or created and not shown. s.mu must be
-// held.
+// inherits records a pod that an earlier leader created. Nobody knows when it was under way first.
+func (s *Tracker) inherits(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, shown := s.pods[pod.UID]; !shown {
+		a := askedFor(pod)
+		a.pod, a.at = pod.UID, s.Now()
+		s.asked[pod.Name] = a
+	}
+}
+
+// awaits reports whether the next decision about a node must wait until a watch shows a pod on it. A pod in doubt is
+// found by its name if its attempt is the next one, or if that attempt was recorded. It is waited for if its number is
+// beyond: somebody removed the record since.
+func (s *Tracker) awaits(n marks.Facts) (waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, next := s.Now(), n.Record.Sequence+1
+	for name, a := range s.asked {
+		switch {
+		case a.on.UID != n.UID:
+		case a.older(awaitedFor, now):
+			delete(s.asked, name)
+		case !a.inDoubt() || a.number > next:
+			waits = true
+		}
+	}
+	return waits
+}
+
+// awaitsProbe reports whether a probe of the group is in flight, or created and not shown.
+func (s *Tracker) awaitsProbe(group string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.probes(group, "")
+}
+
+// probes is awaitsProbe for probes with another name. s.mu must be held.
 func (s *Tracker) probes(group, other string) bool {
 	now := s.Now()
 	for name, a := range s.asked {
@@ -102,42 +142,27 @@ func (s *Tracker) probes(group, other string) bool {
 	return false
 }
 
-// shows ends the entry of a pod that a watch has shown. Before the API server has answered, a pod that was known before
-// is an earlier one of the name. s.mu must be held.
-func (s *Tracker) shows(pod *corev1.Pod, known bool) {
-	if a, ok := s.asked[pod.Name]; ok && (a.pod == pod.UID || a.pod == "" && !known) {
-		delete(s.asked, pod.Name)
-	}
-}
-
-// Unaccounted are the pods with a pending reservation that neither the map nor the cache has. Tests compare the two.
-func (v *View) Unaccounted(ctx context.Context) (names []string) {
-	for name, have := range v.reserved.unshown(v.synced()) {
-		on := &corev1.Node{}
-		on.UID = types.UID(have.nodeUID)
-		shown, _ := v.podsOf(ctx, on)
-		if !slices.ContainsFunc(shown, func(p corev1.Pod) bool { return p.Name == name }) && !v.Tracker.hasAsked(name) {
+// unshown are the names of the pods that take a slot before the cache shows them. A pod in doubt takes none. Its node
+// takes one again with the next try, within seconds.
+func (s *Tracker) unshown() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.Now()
+	for name, a := range s.asked {
+		switch {
+		case a.older(countedFor, now):
+			delete(s.asked, name)
+		case !a.inDoubt():
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-func (s *Tracker) hasAsked(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ok := s.asked[name]
-	return ok
-}
-
-func (r *reservations) unshown(synced string) map[string]reservation {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := map[string]reservation{}
-	for _, have := range r.of {
-		if have.name != "" && have.pending(synced) {
-			all[have.name] = have
-		}
+// shows ends the entry of a pod that a watch has shown. Before the API server has answered, a pod that was known before
+// is an earlier one of the name. s.mu must be held.
+func (s *Tracker) shows(pod *corev1.Pod, known bool) {
+	if a, ok := s.asked[pod.Name]; ok && (a.pod == pod.UID || a.pod == "" && !known) {
+		delete(s.asked, pod.Name)
 	}
-	return all
 }

@@ -99,9 +99,6 @@ func (l *Leader) ReconcileAll() time.Duration {
 	}
 	for _, name := range l.W.NodeNames {
 		sooner(l.Nodes.Reconcile(l.W.Ctx, Request(name)))
-		if pods := l.Nodes.View.Unaccounted(l.W.Ctx); len(pods) > 0 {
-			l.W.Errorf("reserved, and not asked for: %v", pods)
-		}
 	}
 	if l.ruling != nil {
 		for _, name := range l.W.RuleNames {

@@ -72,7 +72,7 @@ func TestPodReplacedUnderItsName(t *testing.T) {
 	}
 	handler.Delete(t.Context(), event.DeleteEvent{Object: second}, q)
 	cache.pods = nil
-	if _, err := view.Gather(t.Context(), n); errors.Is(err, controller.ErrVanished) {
+	if _, err := view.Gather(t.Context(), n); errors.Is(err, controller.ErrNotShown) {
 		t.Error("a pod that is gone is waited for")
 	}
 }
@@ -141,9 +141,9 @@ func TestAttemptsCountedAgainAwaitAnUnshownWorker(t *testing.T) {
 	live.pods = []corev1.Pod{*second}
 	await("a first attempt costs no list", nil)
 	r.View.Tracker.Asked(d.in, 2)
-	await("the second was asked for and is there", controller.ErrVanished)
+	await("the second was asked for and is there", controller.ErrNotShown)
 	d.in.Node.Record.NodeUID = "uid-n"
-	await("a record that somebody wrote counts from 1, too", controller.ErrVanished)
+	await("a record that somebody wrote counts from 1, too", controller.ErrNotShown)
 	d.in.Node.Record.NodeUID = ""
 	live.pods = nil
 	await("it never came to be", nil)
