@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,21 +35,6 @@ type cache struct {
 	pods  []corev1.Pod
 	lists int
 	err   error // of a list
-	// version is up to which the store of the informer is complete.
-	version string
-}
-
-func (c *cache) LastStoreSyncResourceVersion() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.version
-}
-
-// complete says up to which version the store is complete.
-func (c *cache) complete(version string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.version = version
 }
 
 // show puts a pod into the cache, in place of one of its name.
@@ -100,7 +86,7 @@ func (c *cache) List(_ context.Context, list client.ObjectList, opts ...client.L
 	case *corev1.PodList:
 		l.Items = nil
 		for _, p := range c.pods {
-			matches := p.Namespace == o.Namespace
+			matches := p.Namespace == o.Namespace && (o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(p.Labels)))
 			if o.FieldSelector != nil {
 				for _, r := range o.FieldSelector.Requirements() {
 					if r.Field == indexOccupies {
@@ -132,7 +118,7 @@ func view(t *testing.T, change ...func(*config.Config)) (*View, *cache, *clock) 
 		t.Fatal(err)
 	}
 	c, at := &cache{}, &clock{at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	return &View{Config: cfg, Cache: c, Builder: b, Tracker: NewTracker(at.now, false), Pods: c,
+	return &View{Config: cfg, Cache: c, Builder: b, Tracker: NewTracker(at.now, false),
 		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}, c, at
 }
 

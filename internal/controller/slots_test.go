@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -17,7 +16,6 @@ import (
 // slotted is Slots with a limit.
 func slotted(t *testing.T, limit int32) (*Slots, *View, *cache, *clock) {
 	v, c, at := view(t, func(c *config.Config) { c.Reconciliation.MaxConcurrentVerifications = limit })
-	c.version = "10"
 	return NewSlots(v), v, c, at
 }
 
@@ -36,15 +34,14 @@ func shows(s *Slots, c *cache, p *corev1.Pod) {
 	s.view.Tracker.ObservePod(p)
 }
 
-// creates is a pod that is created with a node's slot, as the version.
-func creates(s *Slots, n string, p *corev1.Pod, version string) {
-	s.Creating(n, p)
-	created := p.DeepCopy()
-	created.ResourceVersion = version
-	s.Created(n, created)
+// creates is a pod that is created with a node's slot.
+func creates(s *Slots, n string, p *corev1.Pod) {
+	s.Asks(n, p)
+	s.view.Tracker.Answered(p, nil)
 	s.GiveBack(n)
 }
 
+// A slot is that of a node, then that of the pod that was asked for, then that of the pod in the cache.
 func TestSlots(t *testing.T) {
 	s, v, c, _ := slotted(t, 2)
 	p1, p2 := worker(v, node("n1"), 1), worker(v, node("n2"), 1)
@@ -54,18 +51,15 @@ func TestSlots(t *testing.T) {
 	if !take(t, s, "n1") {
 		t.Error("the same node needs a second slot")
 	}
-	creates(s, "n1", p1, "11")
-	creates(s, "n2", p2, "12")
-	if _, err := s.Take(t.Context(), "n1"); !errors.Is(err, ErrVanished) {
-		t.Errorf("a node whose pod is not in the cache yet: %v", err)
-	}
-	shows(s, c, p1)
+	creates(s, "n1", p1)
+	creates(s, "n2", p2)
+	c.show(p1)
 	if take(t, s, "n3") {
 		t.Error("a pod lost its slot as it came into the cache")
 	}
-	c.version = "11"
+	shows(s, c, p1)
 	if take(t, s, "n3") {
-		t.Error("a pod that the cache lacks still lost its slot")
+		t.Error("a pod lost its slot as its event came")
 	}
 	running(p1)
 	if shows(s, c, p1); s.Next(t.Context()) != nil {
@@ -83,59 +77,8 @@ func TestSlots(t *testing.T) {
 	if got := s.Next(t.Context()); got != nil {
 		t.Errorf("a node that is gone is woken: %v", got)
 	}
-	if c.version = "13"; !take(t, s, "n5") || take(t, s, "n6") {
-		t.Error("a pod that is gone again before the cache showed it keeps its slot")
-	}
-}
-
-// A creation that the API server has not answered yet must not free a slot for another pod.
-func TestAReservationLastsUntilThePodIsCreated(t *testing.T) {
-	s, v, c, at := slotted(t, 1)
-	if !take(t, s, "n1") {
-		t.Fatal("no slot")
-	}
-	p := worker(v, node("n1"), 1)
-	s.Creating("n1", p)
-	c.version = "12"
-	if at.pass(time.Minute); take(t, s, "n2") {
-		t.Error("another node has it while the pod is being created")
-	}
-	creates(s, "n1", p, "13")
-	if take(t, s, "n2") {
-		t.Error("another node has it before the pod can be in the cache")
-	}
-	if c.version = "13"; !take(t, s, "n2") {
-		t.Error("a pod that the cache would show keeps its slot")
-	}
-}
-
-// One probe of a group is created at a time, however long the API server takes.
-func TestOneProbeOfAGroupIsCreated(t *testing.T) {
-	s, v, c, _ := slotted(t, 0)
-	probe := func(on, subject string) *corev1.Pod {
-		return v.Builder.Probe(target(node(on)), v.Config.For(nil), subject, "g")
-	}
-	first, second := probe("n", "uid-a/1"), probe("m", "uid-b/1")
-	if !take(t, s, "a") || !take(t, s, "b") || !s.Creating("a", first) || s.Creating("b", second) {
-		t.Error("the second one is created too")
-	}
-	if _, err := v.Probes(t.Context(), "g"); !errors.Is(err, ErrVanished) {
-		t.Errorf("one is being created: %v", err)
-	}
-	if s.GiveBack("a"); !s.Creating("b", second) {
-		t.Error("one that was not created keeps its group from another")
-	}
-	creates(s, "b", second, "11")
-	if _, err := v.Probes(t.Context(), "g"); !errors.Is(err, ErrVanished) || s.Creating("a", first) {
-		t.Errorf("one was created: %v", err)
-	}
-	if _, err := v.Gather(t.Context(), node("m")); !errors.Is(err, ErrVanished) {
-		t.Errorf("the node that it runs on: %v", err)
-	}
-	c.version = "11"
-	c.show(second)
-	if probes, err := v.Probes(t.Context(), "g"); err != nil || len(probes) != 1 {
-		t.Errorf("%v, %v", probes, err)
+	if v.Tracker.NodeGone("n2"); !take(t, s, "n5") || take(t, s, "n6") {
+		t.Error("the unshown pod of a node that is gone keeps its slot")
 	}
 }
 

@@ -46,17 +46,6 @@ func TestSuspectSince(t *testing.T) {
 	expect("the first transition again", 2*time.Minute, corev1.ConditionTrue, first)
 }
 
-// The pods that this process requested are remembered only for the node with this UID.
-func TestAskedBeyond(t *testing.T) {
-	v, _, _ := view(t)
-	n, other := of("n", "uid-n"), of("n", "uid-later")
-	v.Tracker.Asked(n, 3)
-	v.Tracker.Asked(n, 2)
-	if v.Tracker.AskedBeyond(n, 3) || !v.Tracker.AskedBeyond(n, 2) || v.Tracker.AskedBeyond(other, 0) {
-		t.Error("it asked for attempt 3 of the first node")
-	}
-}
-
 // The time for which the API server has refused a pod counts from its first refusal of that same pod.
 func TestPodRefusedFor(t *testing.T) {
 	v, _, at := view(t)

@@ -28,6 +28,7 @@ type Tracker struct {
 
 	mu    sync.Mutex
 	pods  map[types.UID]workerpod.FirstSeen
+	asked map[string]asked // by the pod's name
 	nodes map[string]*trackedNode
 	// warnings are the last Warning events of pods that do not start; see Warnings.
 	warnings map[types.UID]string
@@ -43,10 +44,8 @@ type Tracker struct {
 // trackedNode is what was observed of the node with this UID.
 type trackedNode struct {
 	uid        types.UID
-	underWay   []types.UID // pods of attempts that a watch has shown without a result, and has not shown to be gone
 	vanished   int32
 	dryRunDone bool
-	asked      int32     // the highest attempt whose pod this process asked the API server to create
 	needed     time.Time // since when it must be verified
 	gateOpen   time.Time // when it was last seen without a gating taint, before or after it carried one
 	// boots are the boot IDs that the node reported before, and when it stopped to.
@@ -91,35 +90,9 @@ type refusal struct {
 
 // NewTracker makes a Tracker on the clock.
 func NewTracker(now func() time.Time, dryRun bool) *Tracker {
-	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, nodes: map[string]*trackedNode{},
-		warnings: map[types.UID]string{}, groups: map[string]*trackedGroup{}, waiting: map[string]*waitingNode{}}
-}
-
-// Asked records that this process is about to create the pod of a node's attempt. It is remembered as long as the node
-// exists, because the API server may create a pod and still return an error.
-func (s *Tracker) Asked(in decide.Input, number int32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.node(in.Node.Name, types.UID(in.Node.UID))
-	n.asked = max(n.asked, number)
-}
-
-// AskedBeyond reports whether this process has tried to create the pod of a later attempt of the node.
-func (s *Tracker) AskedBeyond(in decide.Input, number int32) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.nodes[in.Node.Name]
-	return n != nil && n.uid == types.UID(in.Node.UID) && n.asked > number
-}
-
-// Created records a pod that the API server created for this process: it is in flight, even if a watch shows it only
-// after it has ended.
-func (s *Tracker) Created(pod *corev1.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.pods[pod.UID]; !ok {
-		s.pods[pod.UID] = workerpod.FirstSeen{First: s.Now(), UnderWay: true}
-	}
+	return &Tracker{Now: now, DryRun: dryRun, pods: map[types.UID]workerpod.FirstSeen{}, asked: map[string]asked{},
+		nodes: map[string]*trackedNode{}, warnings: map[types.UID]string{}, groups: map[string]*trackedGroup{},
+		waiting: map[string]*waitingNode{}}
 }
 
 // ObservePod records what a watch has shown of a pod.
@@ -127,46 +100,14 @@ func (s *Tracker) ObservePod(pod *corev1.Pod) workerpod.Observation {
 	o := workerpod.Observe(pod)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.pods[pod.UID]
+	before, known := s.pods[pod.UID]
+	s.shows(pod, known)
 	o.Seen = update(before, o, s.Now())
 	s.pods[pod.UID] = o.Seen
 	if o.Purpose == workerpod.PurposeProbe && o.Passed() && o.Seen.Witnessed && !before.Witnessed {
 		s.groupPassed(o.Group)
 	}
-	if n := s.attempted(pod, o); n != nil {
-		n.ends(pod)
-		if o.Attempt.Result == nil {
-			n.underWay = append(n.underWay, pod.UID)
-		}
-	}
 	return o
-}
-
-// attempted is the node that a pod's attempt is on, or nil if there is nothing to remember. That is so for a probe, and
-// for a result on a node that was never observed. It is also so for a pod that ends after its node, because another
-// node may have the name by then. s.mu must be held.
-func (s *Tracker) attempted(pod *corev1.Pod, o workerpod.Observation) *trackedNode {
-	uid := types.UID(pod.Labels[workerpod.LabelNodeUID])
-	n := s.nodes[o.Node]
-	if o.Purpose != workerpod.PurposeVerify || n == nil && o.Attempt.Result != nil || n != nil && n.uid != uid {
-		return nil
-	}
-	return s.node(o.Node, uid)
-}
-
-// ends drops a pod from the pods under way.
-func (n *trackedNode) ends(pod *corev1.Pod) {
-	n.underWay = slices.DeleteFunc(n.underWay, func(uid types.UID) bool { return uid == pod.UID })
-}
-
-// UnderWay are the pods of a node's attempts that a watch has shown without a result and not as gone.
-func (s *Tracker) UnderWay(name string, uid types.UID) []types.UID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.nodes[name]; n != nil && n.uid == uid {
-		return slices.Clone(n.underWay)
-	}
-	return nil
 }
 
 // observe returns the observation of a pod. If no watch has shown the pod yet, it counts as observed now. An end counts
@@ -220,17 +161,20 @@ func update(seen workerpod.FirstSeen, o workerpod.Observation, now time.Time) wo
 
 // PodGone drops a pod. An attempt that vanished without a result is remembered until a later one is observed, and so is
 // an attempt that ended because its pod was deleted. Both may be over before the node is reconciled. A recorded attempt
-// already has its result, although its deleted pod looks the same.
+// already has its result, although its deleted pod looks the same. Nothing is remembered of a pod that ends after its
+// node, because another node may have the name by then.
 func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.shows(pod, true)
 	delete(s.pods, pod.UID)
 	delete(s.warnings, pod.UID)
-	if n := s.attempted(pod, o); n != nil {
-		n.ends(pod)
-		if r := o.Attempt.Result; !o.Recorded && (r == nil || r.Reason == attempt.ReasonPodDeleted) {
-			n.vanished = o.Attempt.Number
-		}
+	uid, n, r := types.UID(pod.Labels[workerpod.LabelNodeUID]), s.nodes[o.Node], o.Attempt.Result
+	switch {
+	case o.Purpose != workerpod.PurposeVerify, o.Recorded, r != nil && r.Reason != attempt.ReasonPodDeleted:
+	case n == nil && r != nil, n != nil && n.uid != uid:
+	default:
+		s.node(o.Node, uid).vanished = o.Attempt.Number
 	}
 }
 
@@ -262,6 +206,7 @@ func (s *Tracker) NodeGone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waitsNoMore(name)
+	maps.DeleteFunc(s.asked, func(_ string, a asked) bool { return a.on.Name == name })
 	delete(s.nodes, name)
 }
 

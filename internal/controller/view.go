@@ -13,12 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/apiread"
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -55,13 +54,6 @@ type Emitter interface {
 	Emit(n *corev1.Node, at time.Time, e decide.Event)
 }
 
-// Store is the store of an informer (client-go's cache.Store), which knows the resource version up to which it is
-// complete. Unlike the events of a watch, that version also covers a relist. Read it before the cache, because a later
-// read of the cache then shows at least this version.
-type Store interface {
-	LastStoreSyncResourceVersion() string
-}
-
 // View reads nodes, and our pods on them, from the caches.
 type View struct {
 	Config *config.Config
@@ -73,10 +65,7 @@ type View struct {
 	Tracker *Tracker
 	// OwnerTerminating returns the owner of a node that is being deleted, which the Node may not show; empty for none.
 	OwnerTerminating func(n *corev1.Node, shown marks.Facts) string
-	// Pods is the store of the pods' informer. Nil means a store that always has this process's writes.
-	Pods Store
 
-	reserved  reservations
 	installed atomic.Pointer[time.Time]
 }
 
@@ -91,68 +80,29 @@ func (v *View) Installed() time.Time {
 	return time.Time{}
 }
 
-const (
-	// pageOfWorkers is how many pods Begin lists at a time.
-	pageOfWorkers = 500
-	// beginTries is how often Begin tries the list, a second apart.
-	beginTries = 5
-	// shownWithin is how long Begin waits for the cache to hold them.
-	shownWithin = 15 * time.Second
-)
+// pageOfWorkers is how many pods Begin lists at a time.
+const pageOfWorkers = 500
 
-// Begin waits until the cache holds the pods that earlier leaders created. Call it once this process leads, and create
-// no worker before it returns. live must not be a cache. If the API server does not list the pods, or the cache does
-// not get them in time, it logs that and continues. The error is the context's.
+// Begin lists the pods of earlier leaders that occupy nodes, because the cache may not show all of them yet. Call it
+// once this process leads, and create no worker before it returns. live must not be a cache. If the API server does not
+// list the pods, it logs that and continues: then the first workers may exceed maxConcurrentVerifications. The error is
+// the context's.
 func (v *View) Begin(ctx context.Context, live client.Reader) error {
-	var workers []*corev1.Pod
-	var last error
-	backoff := wait.Backoff{Duration: time.Second, Steps: beginTries}
-	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
-		workers, last = v.workers(ctx, live)
-		return last == nil, nil
-	})
-	if last == nil {
-		last = wait.PollUntilContextTimeout(ctx, shownWithin/100, shownWithin, true, func(ctx context.Context) (bool, error) {
-			synced := v.synced()
-			workers = slices.DeleteFunc(workers, func(p *corev1.Pod) bool {
-				shown := &corev1.Pod{}
-				err := v.Cache.Get(ctx, client.ObjectKeyFromObject(p), shown)
-				return err == nil && shown.UID == p.UID || holds(synced, p.ResourceVersion)
-			})
-			return len(workers) == 0, nil
-		})
-	}
-	if last != nil && ctx.Err() == nil {
-		log.FromContext(ctx).Error(last, "waiting until the watch shows the last workers of the previous leader")
-	}
-	return ctx.Err()
-}
-
-// workers lists the pods that occupy nodes.
-func (v *View) workers(ctx context.Context, live client.Reader) (found []*corev1.Pod, err error) {
-	use := func(page *corev1.PodList, first bool) bool {
-		if first {
-			found = nil
-		}
+	use := func(page *corev1.PodList, _ bool) bool {
 		for i := range page.Items {
 			if p := &page.Items[i]; v.Ours(p) && workerpod.Observe(p).Occupies {
-				found = append(found, p.DeepCopy()) // the page is not kept for its sake
+				v.Tracker.inherits(p)
 			}
 		}
 		return true
 	}
-	err = apiread.Pages(ctx, live, pageOfWorkers, func() *corev1.PodList { return &corev1.PodList{} }, use,
+	err := apiread.Pages(ctx, live, pageOfWorkers, func() *corev1.PodList { return &corev1.PodList{} }, use,
 		client.InNamespace(v.Builder.Namespace),
 		client.MatchingLabels{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component})
-	return found, err
-}
-
-// synced is the version up to which the store of pods is complete, or empty if that is unknown.
-func (v *View) synced() string {
-	if v.Pods == nil {
-		return ""
+	if err != nil && ctx.Err() == nil {
+		log.FromContext(ctx).Error(err, "the workers of the previous leader cannot be listed")
 	}
-	return v.Pods.LastStoreSyncResourceVersion()
+	return ctx.Err()
 }
 
 // Observe returns the input of a decision about a node, without its pods. It records whether the node is Ready.
@@ -194,12 +144,11 @@ func (v *View) Changed(old, now *corev1.Node) {
 	}
 }
 
-// Gather is Observe with the node's pods and their observations. It returns ErrVanished while the cache and the
-// observations disagree about a pod of the node. Otherwise an attempt whose end is missing would look as if it had
-// never been made.
+// Gather is Observe with the node's pods and their observations. It returns ErrNotShown while a watch has not shown a
+// pod of the node that was asked for.
 func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error) {
 	in := v.Observe(n)
-	pods, err := v.shown(ctx, n)
+	pods, err := v.shown(ctx, in.Node)
 	if err != nil {
 		return in, err
 	}
@@ -207,29 +156,23 @@ func (v *View) Gather(ctx context.Context, n *corev1.Node) (decide.Input, error)
 }
 
 // shown is what the cache shows of the node's pods.
-func (v *View) shown(ctx context.Context, n *corev1.Node) (pods []workerpod.Observation, err error) {
-	// Both are read before the list, because the store changes first and its events come after that.
-	missing, synced := v.Tracker.UnderWay(n.Name, n.UID), v.synced()
-	list, err := v.podsOf(ctx, n)
-	if err != nil {
-		return nil, err
+func (v *View) shown(ctx context.Context, n marks.Facts) ([]workerpod.Observation, error) {
+	if v.Tracker.awaits(n) { // asked before the list, because the cache changes first and its events come after that
+		return nil, ErrNotShown
 	}
-	t := workerpod.Target{Name: n.Name, UID: string(n.UID)}
-	listed := map[types.UID]bool{}
+	list, err := v.podsOf(ctx, n.UID)
+	return v.ours(n, list), err
+}
+
+// ours are the observations of those pods that are ours and for the node.
+func (v *View) ours(n marks.Facts, list []corev1.Pod) (pods []workerpod.Observation) {
+	t := workerpod.Target{Name: n.Name, UID: n.UID}
 	for i := range list {
 		if workerpod.Ours(&list[i], v.Builder.Namespace, t) {
 			pods = append(pods, v.Tracker.observe(&list[i]))
 		}
-		listed[list[i].UID] = true
 	}
-	if slices.ContainsFunc(missing, func(uid types.UID) bool { return !listed[uid] }) {
-		return nil, ErrVanished
-	}
-	gone, err := v.reserved.settle(string(n.UID), synced, listed)
-	for _, p := range gone {
-		v.Tracker.PodGone(workerpod.Observe(p), p)
-	}
-	return pods, err
+	return pods
 }
 
 // complete is the input with the pods, and with what was observed of the node and of its pods before.
@@ -246,34 +189,35 @@ func (v *View) complete(in decide.Input, pods []workerpod.Observation) decide.In
 
 // Hosts reports whether the cache has a pod of ours for the node: a worker, or a control probe that it hosts.
 func (v *View) Hosts(ctx context.Context, n *corev1.Node) (bool, error) {
-	pods, err := v.podsOf(ctx, n)
+	pods, err := v.podsOf(ctx, string(n.UID))
 	return len(pods) > 0, err
 }
 
-// podsOf lists the pods in the cache that carry the node's UID. They must not be modified.
-func (v *View) podsOf(ctx context.Context, n *corev1.Node) ([]corev1.Pod, error) {
+// podsOf lists the pods in the cache that carry a node's UID. They must not be modified.
+func (v *View) podsOf(ctx context.Context, nodeUID string) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace),
-		client.MatchingFields{indexNodeUID: string(n.UID)}, client.UnsafeDisableDeepCopy)
+		client.MatchingFields{indexNodeUID: nodeUID}, client.UnsafeDisableDeepCopy)
 	return list.Items, err
 }
 
-// ErrVanished means that a pod left the cache but its delete event is pending, or that it was created but is not in the
-// cache yet. It also means that the record of a node changed while its pods were read. Requeue the node.
-var ErrVanished = errors.New("the watch has not reported the end of a worker pod yet")
+// ErrNotShown means that a watch is behind: it has not shown a pod that was asked for, or the end of one. It also means
+// that the record of a node changed while its pods were read. Requeue the node.
+var ErrNotShown = errors.New("the watch has not shown a worker pod or its end yet")
 
 // freshTries is how often Fresh reads a node. The second time is for a cached node that is behind.
 const freshTries = 2
 
-// Fresh is Gather of what the API server has: it reads the node's pods, and then the node. A worker is deleted only
-// after its result is in the node's record. So the record that is read last counts each worker that was gone when the
-// pods were read, and no attempt starts a second time.
+// Fresh is Gather of what the API server has: it reads the node's pods, and then the node. The controller deletes a
+// worker only after its result is in the node's record. So the record that is read last counts each worker that was
+// deleted before the pods were read, and no recorded attempt starts again.
 //
-// The cached node says which pods to read. If another node has its name, or another sequence, pods and node are read
-// once more. The error is ErrVanished if they still differ, and NotFound if the node is gone.
+// The cached node says which pods to read. If another node has its name, or its record is another one, pods and node
+// are read once more. The error is ErrNotShown if they still differ, and NotFound if the node is gone.
 func (v *View) Fresh(ctx context.Context, live client.Reader, cached *corev1.Node) (*corev1.Node, decide.Input, error) {
 	for range freshTries {
-		pods, err := v.freshPods(ctx, live, cached)
+		before := marks.Observe(cached, v.Config.Vocabulary())
+		pods, err := v.freshPods(ctx, live, before)
 		if err != nil {
 			return nil, decide.Input{}, err
 		}
@@ -281,25 +225,32 @@ func (v *View) Fresh(ctx context.Context, live client.Reader, cached *corev1.Nod
 		if err := live.Get(ctx, client.ObjectKeyFromObject(cached), n); err != nil {
 			return nil, decide.Input{}, err
 		}
-		if n.UID == cached.UID && v.sequence(n) == v.sequence(cached) {
+		now := marks.Observe(n, v.Config.Vocabulary())
+		if now.UID == before.UID && now.Record.Sequence == before.Record.Sequence && recordLost(now) == recordLost(before) {
 			return n, v.complete(v.Observe(n), pods), nil
 		}
 		cached = n
 	}
-	return nil, decide.Input{}, ErrVanished
+	return nil, decide.Input{}, ErrNotShown
 }
 
-// sequence is the number of the last attempt in the node's record.
-func (v *View) sequence(n *corev1.Node) int32 {
-	return marks.Observe(n, v.Config.Vocabulary()).Record.Sequence
-}
+// recordLost reports whether a node had attempts, because it carries our condition, and has no readable record. Its
+// attempts count from 1 again.
+func recordLost(n marks.Facts) bool { return n.Condition != nil && n.Record.NodeUID != n.UID }
 
 // freshPods lists the node's pods in the cache. It reads those from the API server that have no result, or that are
-// terminating and still occupy the node.
-func (v *View) freshPods(ctx context.Context, live client.Reader, n *corev1.Node) ([]workerpod.Observation, error) {
+// terminating and still occupy the node, and the worker of the last attempt. If the node's record is lost, no number
+// leads to its workers, and they are listed from the API server.
+func (v *View) freshPods(ctx context.Context, live client.Reader, n marks.Facts) ([]workerpod.Observation, error) {
 	pods, err := v.shown(ctx, n)
 	if err != nil {
 		return nil, err
+	}
+	if recordLost(n) {
+		var list corev1.PodList
+		err := live.List(ctx, &list, client.InNamespace(v.Builder.Namespace),
+			client.MatchingLabels{workerpod.LabelNodeUID: n.UID})
+		return v.ours(n, list.Items), err
 	}
 	for i, p := range pods {
 		if p.Attempt.Result != nil && (!p.Terminating || !p.Occupies) {
@@ -309,22 +260,46 @@ func (v *View) freshPods(ctx context.Context, live client.Reader, n *corev1.Node
 		err := live.Get(ctx, client.ObjectKey{Namespace: v.Builder.Namespace, Name: p.Name}, pod)
 		switch {
 		case apierrors.IsNotFound(err), err == nil && string(pod.UID) != p.UID:
-			return nil, ErrVanished
+			return nil, ErrNotShown
 		case err != nil:
 			return nil, err
 		}
 		pods[i] = v.Tracker.observe(pod)
 	}
-	return pods, nil
+	return v.withLast(ctx, live, n, pods)
 }
 
-// Probes lists the control probes of groups, wherever they run. It returns ErrVanished while a created probe is not in
+// withLast adds the worker of the last recorded attempt to the pods, if the cache lacks it and it still occupies the
+// node. The API server may have created it although it refused to, or an earlier leader did. A policy may have changed
+// it so that it is not ours any more: then it must end too, and on another node nothing waits for that. A worker that
+// passed has ended.
+func (v *View) withLast(ctx context.Context, live client.Reader, n marks.Facts, pods []workerpod.Observation) (
+	[]workerpod.Observation, error) {
+	r, t := n.Record, workerpod.Target{Name: n.Name, UID: n.UID}
+	name := workerpod.VerifyName(t, r.Sequence)
+	named := func(p workerpod.Observation) bool { return p.Name == name }
+	if r.Sequence == 0 || r.LastOutcome == attempt.Passed || slices.ContainsFunc(pods, named) {
+		return pods, nil
+	}
+	pod := &corev1.Pod{}
+	if err := live.Get(ctx, client.ObjectKey{Namespace: v.Builder.Namespace, Name: name}, pod); err != nil {
+		return pods, client.IgnoreNotFound(err)
+	}
+	o, here := v.Tracker.observe(pod), pod.Spec.NodeName == "" || pod.Spec.NodeName == t.Name
+	if !workerpod.Made(pod, v.Builder.Namespace, t) || !o.Occupies || o.Terminating && !here {
+		return pods, nil
+	}
+	o.Purpose, o.Attempt.Number = workerpod.PurposeVerify, r.Sequence // which the policy may have changed
+	return append(pods, o), nil
+}
+
+// Probes lists the control probes of groups, wherever they run. It returns ErrNotShown while a created probe is not in
 // the cache yet. Two nodes that fail together have two probes, because a probe's name derives from its failure.
 func (v *View) Probes(ctx context.Context, groups ...string) ([]workerpod.Observation, error) {
 	var out []workerpod.Observation
 	for _, group := range groups {
-		if v.reserved.probing(group, "", v.synced()) {
-			return nil, ErrVanished
+		if v.Tracker.awaitsProbe(group) {
+			return nil, ErrNotShown
 		}
 		var list corev1.PodList
 		if err := v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexGroup: group},

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -86,7 +87,7 @@ func TestFresh(t *testing.T) {
 		"nothing changes": {want: []string{"worker", "n"}, pods: 2},
 		"its record is another one": {then: func(n *corev1.Node, _ int) *corev1.Node {
 			return recorded(n, 3)
-		}, want: []string{"worker", "n", "worker", "n"}, sequence: 3, pods: 2},
+		}, want: []string{"worker", "n", "worker", "last", "n"}, sequence: 3, pods: 2},
 		"the node is another one": {then: func(n *corev1.Node, _ int) *corev1.Node {
 			n = n.DeepCopy()
 			n.UID = "another"
@@ -94,8 +95,8 @@ func TestFresh(t *testing.T) {
 		}, want: []string{"worker", "n", "n"}},
 		"its record changes all the time": {then: func(n *corev1.Node, answers int) *corev1.Node {
 			return recorded(n, int32(answers))
-		}, want: []string{"worker", "n", "worker", "n"}, err: ErrVanished},
-		"its worker is gone": {gone: true, want: []string{"worker"}, err: ErrVanished},
+		}, want: []string{"worker", "n", "worker", "n"}, err: ErrNotShown},
+		"its worker is gone": {gone: true, want: []string{"worker"}, err: ErrNotShown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, c, _ := view(t)
@@ -111,7 +112,9 @@ func TestFresh(t *testing.T) {
 			}
 			got, in, err := v.Fresh(t.Context(), live, n)
 			for i, read := range live.answers {
-				live.answers[i] = strings.ReplaceAll(read, pod.Name, "worker")
+				if live.answers[i] = strings.ReplaceAll(read, pod.Name, "worker"); strings.HasPrefix(read, "verify") && read != pod.Name {
+					live.answers[i] = "last"
+				}
 			}
 			if !slices.Equal(live.answers, test.want) || !errors.Is(err, test.err) {
 				t.Errorf("read %q, %v; want %q, %v", live.answers, err, test.want, test.err)
@@ -126,6 +129,79 @@ func TestFresh(t *testing.T) {
 		t.Errorf("the node is gone: %v", err)
 	}
 }
+
+// TestFreshReadsUnshownWorkers: the worker of the last attempt is read by its name if the cache lacks it, and the workers
+// of a node whose record is lost are listed. Those that still occupy the node are part of the input.
+func TestFreshReadsUnshownWorkers(t *testing.T) {
+	condition := func(n *corev1.Node) *corev1.Node {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: marks.ConditionType, Status: corev1.ConditionFalse})
+		return n
+	}
+	after := func(outcome attempt.Outcome) *corev1.Node {
+		n := node("n")
+		n.Annotations[marks.AnnotationRecord] = marks.Record{NodeUID: string(n.UID), Sequence: 2, LastOutcome: outcome}.Encode()
+		return n
+	}
+	altered := func(p *corev1.Pod) {
+		delete(p.Labels, workerpod.LabelPurpose)
+		delete(p.Annotations, workerpod.AnnotationAttempt)
+	}
+	elsewhere := func(p *corev1.Pod) { p.Spec.NodeName = "m" }
+	for name, tc := range map[string]struct {
+		cached, live *corev1.Node // nil: as cached
+		number       int32        // of the worker
+		change       []func(*corev1.Pod)
+		reads        int // of pods by name
+		lists        int
+		want         int32 // the number of the attempt that is found; 0: none
+	}{
+		"a first attempt":              {cached: node("n"), number: 1},
+		"the last one passed":          {cached: after(attempt.Passed), number: 2},
+		"the last one failed":          {cached: after(attempt.Failed), number: 2, reads: 1, want: 2},
+		"the last one is inconclusive": {cached: after(attempt.Inconclusive), number: 2, change: []func(*corev1.Pod){running}, reads: 1, want: 2},
+		"it has ended":                 {cached: after(attempt.Failed), number: 2, change: []func(*corev1.Pod){exited(1)}, reads: 1},
+		"it is gone":                   {cached: after(attempt.Failed), number: 9, reads: 1},
+		"a policy changed it":          {cached: after(attempt.Inconclusive), number: 2, change: []func(*corev1.Pod){altered}, reads: 1, want: 2},
+		"it is elsewhere":              {cached: after(attempt.Inconclusive), number: 2, change: []func(*corev1.Pod){elsewhere}, reads: 1, want: 2},
+		"it ends elsewhere":            {cached: after(attempt.Inconclusive), number: 2, change: []func(*corev1.Pod){elsewhere, terminating, graceful}, reads: 1},
+		"somebody else's": {cached: after(attempt.Inconclusive), number: 2, change: []func(*corev1.Pod){func(p *corev1.Pod) {
+			p.OwnerReferences, p.Labels, p.Annotations = nil, nil, nil
+		}}, reads: 1},
+		"the record is lost":                     {cached: condition(node("n")), number: 7, lists: 1, want: 7},
+		"it is lost, and the cache lags":         {cached: node("n"), live: condition(node("n")), number: 7, lists: 1, want: 7},
+		"it is lost, and the cache has a record": {cached: condition(after(attempt.Failed)), live: condition(node("n")), number: 7, reads: 1, lists: 1, want: 7},
+		"it is lost, and the worker has ended":   {cached: condition(node("n")), number: 7, change: []func(*corev1.Pod){exited(1)}, lists: 1, want: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, _, _ := view(t)
+			now := tc.live
+			if now == nil {
+				now = tc.cached
+			}
+			live := &server{cache: &cache{nodes: []corev1.Node{*now}, pods: []corev1.Pod{*worker(v, now, tc.number, tc.change...)}}}
+			_, in, err := v.Fresh(t.Context(), live, tc.cached)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reads := len(slices.DeleteFunc(live.answers, func(name string) bool { return name == "n" }))
+			if reads != tc.reads || live.lists != tc.lists {
+				t.Errorf("%d reads, %d lists; want %d, %d", reads, live.lists, tc.reads, tc.lists)
+			}
+			got := int32(0)
+			for _, p := range in.Pods {
+				if got = p.Attempt.Number; p.Purpose != workerpod.PurposeVerify {
+					t.Errorf("purpose %q", p.Purpose)
+				}
+			}
+			if got != tc.want {
+				t.Errorf("attempt %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+// graceful is a pod whose deletion gives its container a grace period.
+func graceful(p *corev1.Pod) { p.DeletionGracePeriodSeconds = ptr.To[int64](5) }
 
 // recorded is the node with a record of that sequence.
 func recorded(n *corev1.Node, sequence int32) *corev1.Node {
@@ -164,115 +240,6 @@ func TestFleet(t *testing.T) {
 	after, _ := f.Summaries(t.Context())
 	if before[1].UID != "uid-c" || after[1].UID != "new" {
 		t.Errorf("a list that was handed out must not change: %+v, %+v", before, after)
-	}
-}
-
-// TestGatherAwaitsTheEndOfAPod: the cache loses a pod before the event comes that says what became of it.
-func TestGatherAwaitsTheEndOfAPod(t *testing.T) {
-	v, c, _ := view(t)
-	n := node("n")
-	gathers := func(what string, want error, vanished int32) {
-		t.Helper()
-		if in, err := v.Gather(t.Context(), n); !errors.Is(err, want) || in.VanishedAttempt != vanished {
-			t.Errorf("%s: %v, vanished %d; want %v, %d", what, err, in.VanishedAttempt, want, vanished)
-		}
-	}
-	first, second := worker(v, n, 1), worker(v, n, 2)
-	v.Tracker.ObservePod(worker(v, node("m"), 1))
-	v.Tracker.ObservePod(v.Builder.Probe(target(n), v.Config.For(nil), "uid-m/1", "g"))
-	c.pods = []corev1.Pod{*first}
-	gathers("not shown yet", nil, 0)
-	v.Tracker.ObservePod(first)
-	gathers("shown", nil, 0)
-	c.pods = nil
-	gathers("gone from the cache", ErrVanished, 0)
-	v.Tracker.PodGone(workerpod.Observe(first), first)
-	gathers("shown to be gone", nil, 1)
-
-	v.Tracker.ObservePod(second)
-	gathers("the next one, gone from the cache", ErrVanished, 0)
-	exited(0)(second)
-	v.Tracker.ObservePod(second)
-	gathers("and shown with a result", nil, 1)
-
-	v.Tracker.ObservePod(worker(v, n, 3))
-	n.UID = "another"
-	gathers("another node of the name", nil, 0)
-	v.Tracker.neededSince(v.Observe(n))
-	v.Tracker.ObservePod(worker(v, node("n"), 4))
-	gathers("a pod of the node before it", nil, 0)
-}
-
-// A pod that this process created is awaited until the cache's store has reached its version, even if the store has
-// lost the pod again.
-func TestGatherAwaitsWhatWasCreated(t *testing.T) {
-	s, v, c, _ := slotted(t, 0)
-	n := node("n")
-	gathers := func(what string, pods int, want error, vanished int32) {
-		t.Helper()
-		if in, err := v.Gather(t.Context(), n); !errors.Is(err, want) || len(in.Pods) != pods || in.VanishedAttempt != vanished {
-			t.Errorf("%s: %v, %d pods, vanished %d; want %v, %d, %d", what, err, len(in.Pods), in.VanishedAttempt, want, pods, vanished)
-		}
-	}
-	first, second := worker(v, n, 1), worker(v, n, 2)
-	take(t, s, "n")
-	gathers("a slot", 0, nil, 0)
-	s.Creating("n", first)
-	gathers("before the API server has answered", 0, ErrVanished, 0)
-	s.GiveBack("n")
-	gathers("not created", 0, nil, 0)
-	creates(s, "n", first, "11")
-	gathers("created", 0, ErrVanished, 0)
-	c.show(first)
-	gathers("in the cache", 1, nil, 0)
-	c.hide(first)
-	c.version = "12"
-	gathers("awaited once", 0, nil, 0)
-	creates(s, "n", second, "13")
-	gathers("the next one", 0, ErrVanished, 0)
-	c.version = "13"
-	gathers("made and gone between two lists of the watch", 0, nil, 2)
-	if len(v.Tracker.pods) != 1 || len(v.reserved.of) > 0 { // the first one's event is yet to come
-		t.Errorf("%v, %v", v.Tracker.pods, v.reserved.of)
-	}
-	creates(s, "n", worker(v, n, 3), "14")
-	c.version = ""
-	gathers("a store that does not say how far it has come", 0, nil, 3)
-}
-
-// A new leader's cache may lag behind what the previous leader created.
-func TestBeginAwaitsAnEarlierLeadersWorkers(t *testing.T) {
-	for name, test := range map[string]struct {
-		show  bool
-		until string
-		takes time.Duration
-	}{
-		"the cache shows it":                  {show: true, takes: time.Second},
-		"it is gone, and the store beyond it": {until: "12", takes: time.Second},
-		"the watch never shows it":            {until: "11", takes: shownWithin},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, v, c, _ := slotted(t, 0)
-				n, m := node("n"), node("m")
-				ended, last := worker(v, n, 1, exited(0)), worker(v, n, 2, running)
-				last.ResourceVersion, ended.ResourceVersion = "12", "13"
-				c.pods = []corev1.Pod{*worker(v, m, 1, running)}
-				live := &cache{pods: []corev1.Pod{*ended, *last, *worker(v, m, 1, running)}}
-				began := time.Now()
-				time.AfterFunc(time.Second, func() {
-					if c.complete(test.until); test.show {
-						c.show(last)
-					}
-				})
-				if err := v.Begin(t.Context(), live); err != nil {
-					t.Fatal(err)
-				}
-				if took := time.Since(began); took < test.takes || took > test.takes+time.Second {
-					t.Errorf("it took %s, want %s", took, test.takes)
-				}
-			})
-		})
 	}
 }
 

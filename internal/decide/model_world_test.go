@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/utils/ptr"
@@ -190,12 +191,24 @@ func (l live) Get(_ context.Context, key client.ObjectKey, into client.Object, _
 	return apierrors.NewNotFound(corev1.Resource("objects"), key.Name)
 }
 
+// List lists the pods of a node.
+func (l live) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := client.ListOptions{}
+	o.ApplyOptions(opts)
+	for _, name := range slices.Sorted(maps.Keys(l.pods)) {
+		if p := l.pods[name]; o.LabelSelector.Matches(labels.Set(p.Labels)) {
+			list.(*corev1.PodList).Items = append(list.(*corev1.PodList).Items, *p)
+		}
+	}
+	return nil
+}
+
 // refreshed is the node and gather with what the API server has. It reports whether the pods are complete: the next
 // sync shows a pod that is gone.
 func (m *model) refreshed(n *corev1.Node) (*corev1.Node, decide.Input, bool) {
 	now, in, err := m.view.Fresh(context.Background(), live{m}, n)
 	switch {
-	case errors.Is(err, controller.ErrVanished):
+	case errors.Is(err, controller.ErrNotShown):
 		m.waits[n.Name] = time.Second
 		return n, in, false
 	case err != nil:

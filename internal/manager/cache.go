@@ -33,8 +33,7 @@ func cacheOptions(cfg *config.Config, workerNamespace string, unwatched func(why
 			&corev1.Node{}: {Transform: slimNode(cfg)},
 			&corev1.Pod{}: {
 				Transform: slimPod,
-				// The option Namespaces is not used, because an informer of several namespaces does not expose its store. This
-				// informer lists by namespace, too.
+				// The informer lists by namespace, too (restrictNamespaceBySelector in controller-runtime pkg/cache/internal).
 				Field: fields.OneTermEqualSelector("metadata.namespace", workerNamespace),
 				Label: labels.SelectorFromSet(labels.Set{
 					workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component}),

@@ -154,18 +154,13 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, tra
 	if err != nil {
 		return nil, nil, err
 	}
-	podStore, err := nodecache.StoreOf(context.Background(), mgr.GetCache(), &corev1.Pod{}, unsynced)
-	if err != nil {
-		return nil, nil, err
-	}
 	counters := metrics.NewCounters(checkTypes(cfg), cfg.SuspectTypes())
 	events, err := newEvents(mgr, marked, counters)
 	if err != nil {
 		return nil, nil, err
 	}
 	view := &controller.View{Config: cfg, Cache: mgr.GetCache(), Builder: builder,
-		Tracker: tracker, OwnerTerminating: owners.Terminating,
-		Pods: podStore}
+		Tracker: tracker, OwnerTerminating: owners.Terminating}
 	fleet := controller.NewFleet(view)
 	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}
 	deletions := &deletion.Reconciler{

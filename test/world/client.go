@@ -120,19 +120,6 @@ func (l *Leader) cache() client.WithWatch {
 	})
 }
 
-// podStore is the store of a leader's cache of pods.
-type podStore struct{ *Leader }
-
-func (s podStore) LastStoreSyncResourceVersion() string {
-	if s.StalePods != nil {
-		return "1"
-	}
-	return newest
-}
-
-// newest is a version that comes after all others.
-const newest = "9223372036854775807"
-
 func (l *Leader) list(ctx context.Context, c client.Reader, list client.ObjectList, opts ...client.ListOption) error {
 	switch list.(type) {
 	case *corev1.NodeList:

@@ -83,7 +83,7 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 		marked = client.NewDryRunClient(writer)
 	}
 	view := &controller.View{Config: w.Config, Cache: cache, Builder: builder, Tracker: controller.NewTracker(w.Clock.Now, l.DryRun),
-		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }, Pods: podStore{l}}
+		OwnerTerminating: func(*corev1.Node, marks.Facts) string { return "" }}
 	view.SetInstalled(w.Installed)
 	l.Fleet = controller.NewFleet(view)
 	counters := metrics.NewCounters(nil, nil)

@@ -84,6 +84,14 @@ func (r *Referee) Creates(ctx context.Context, o client.Object, opts ...client.C
 	return nil
 }
 
+// Loses has somebody else delete a pod at once. Its attempt may start again under the pod's name.
+func (r *Referee) Loses(pod *corev1.Pod) {
+	r.world.Must(r.world.API.Delete(r.world.Ctx, pod, client.GracePeriodSeconds(0)))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.creations, pod.Namespace+"/"+pod.Name)
+}
+
 // occupying lists the world's workers and probes that occupy nodes, and counts them for MostAtOnce.
 func (r *Referee) occupying(ctx context.Context) (occupying []corev1.Pod, err error) {
 	for namespace := range r.world.podNamespaces {

@@ -117,7 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 	switch {
 	case errors.As(err, &later):
 		return ctrl.Result{RequeueAfter: later.After}, nil
-	case apierrors.IsConflict(err), errors.Is(err, controller.ErrVanished):
+	case apierrors.IsConflict(err), errors.Is(err, controller.ErrNotShown):
 		// The node, its pods or the ledger changed since they were read, so the decision may no longer hold.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	case err != nil:

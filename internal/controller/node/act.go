@@ -126,16 +126,8 @@ func (e releaseError) Unwrap() error { return e.error }
 func (r *Reconciler) start(ctx context.Context, d decision) error {
 	t := workerpod.Target{Name: d.in.Node.Name, UID: d.in.Node.UID, BootID: d.in.Node.BootID, Gated: d.in.Closed(),
 		Request: decide.PendingRequest(d.in.Node.Record)}
-	if unseen, err := r.endRefused(ctx, d, t); unseen || err != nil {
-		return err // its end is a watch event
-	}
-	if err := r.awaitUnshown(ctx, d, t); err != nil {
-		return err
-	}
 	pod := r.View.Builder.Verify(t, d.in.Profile, d.plan.Number, d.plan.Scheduling)
-	r.View.Tracker.Asked(d.in, d.plan.Number)
-	r.Slots.Creating(d.node.Name, pod)
-	err := r.create(ctx, d, pod, d.in.Node)
+	_, err := r.create(ctx, d, pod, d.in.Node)
 	if errors.As(err, &workerpod.AlteredPod{}) {
 		return r.podRefused(ctx, d, attempt.ReasonPodRefused, err.Error())
 	}
@@ -160,65 +152,16 @@ func (r *Reconciler) podRefused(ctx context.Context, d decision, reason, why str
 	return r.record(ctx, d, decide.PodRefused(d.in, d.plan.Number, reason, why, r.View.Tracker.Now()))
 }
 
-// create creates a pod for which the node has a slot, on that node or another one.
-func (r *Reconciler) create(ctx context.Context, d decision, pod *corev1.Pod, on marks.Facts) error {
-	err := r.Pods.Create(ctx, pod, on.Offers(d.in.Profile.ExtendedResources()))
-	if err == nil {
-		r.Slots.Created(d.node.Name, pod)
-	}
-	return err
-}
-
-// endRefused ends the worker of the last attempt if that attempt is recorded as refused or deleted, but the pod exists:
-// the API server created it after all, or a policy changed it so that it is not ours any more. The cache may not hold
-// the pod yet, and two workers on one node would disturb each other. It reports whether the pod exists on the node.
-func (r *Reconciler) endRefused(ctx context.Context, d decision, t workerpod.Target) (bool, error) {
-	switch d.in.Node.Record.LastReason {
-	case attempt.ReasonPodRefused, attempt.ReasonPodDeleted:
-	default:
+// create creates a pod for which the node has a slot, on that node or another one. It does not ask for a probe (asked
+// is false) while another one of its group is in flight, or created and not shown.
+func (r *Reconciler) create(ctx context.Context, d decision, pod *corev1.Pod, on marks.Facts) (asked bool, err error) {
+	if !r.Slots.Asks(d.node.Name, pod) {
 		return false, nil
 	}
-	have := &corev1.Pod{}
-	key := client.ObjectKey{Namespace: r.Pods.Namespace, Name: workerpod.VerifyName(t, d.in.Node.Record.Sequence)}
-	if err := r.Live.Get(ctx, key, have); err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	o := workerpod.Observe(have)
-	switch here := have.Spec.NodeName == "" || have.Spec.NodeName == t.Name; {
-	case !workerpod.Made(have, r.Pods.Namespace, t) || !o.Occupies:
-		return false, nil
-	case o.Terminating:
-		return here, nil
-	case !workerpod.Ours(have, r.Pods.Namespace, t):
-		return here, r.Pods.DeleteAltered(ctx, have)
-	}
-	return true, r.Pods.Delete(ctx, d.in, o)
-}
-
-// awaitUnshown returns controller.ErrVanished while a worker that the cache does not show occupies the node. Usually
-// the attempt's number, and so the pod's name, keeps two workers apart. If somebody removes the record or makes it
-// unreadable, attempts count from 1 again. A node without a record had one if it carries our condition, or if this
-// process asked for a later attempt. For any other node, the names are enough; see docs/design/architecture.md.
-func (r *Reconciler) awaitUnshown(ctx context.Context, d decision, t workerpod.Target) error {
-	f := d.in.Node
-	removed := f.Condition != nil && f.Record.NodeUID != f.UID
-	if !removed && !r.View.Tracker.AskedBeyond(d.in, d.plan.Number) {
-		return nil
-	}
-	var list corev1.PodList
-	ofNode := client.MatchingLabels{workerpod.LabelNodeUID: t.UID}
-	if err := r.Live.List(ctx, &list, client.InNamespace(r.Pods.Namespace), ofNode); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		o := workerpod.Observe(&list.Items[i])
-		if workerpod.Ours(&list.Items[i], r.Pods.Namespace, t) && o.Purpose == workerpod.PurposeVerify && o.Occupies {
-			log.FromContext(ctx).Info("the node's record was removed, and the watch has not reported its worker yet", "pod",
-				o.Name)
-			return controller.ErrVanished
-		}
-	}
-	return nil
+	err = errors.New("no answer") // unless there is one
+	defer func() { r.View.Tracker.Answered(pod, err) }()
+	err = r.Pods.Create(ctx, pod, on.Offers(d.in.Profile.ExtendedResources()))
+	return true, err
 }
 
 const (
@@ -266,7 +209,7 @@ func (r *Reconciler) existing(ctx context.Context, d decision, sent *corev1.Pod,
 		}
 		return errDecideAgain
 	}
-	r.Slots.Created(d.node.Name, have)
+	r.View.Tracker.Created(have)
 	return nil // created a moment ago; its events will come
 }
 

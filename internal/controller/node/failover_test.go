@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,6 +75,59 @@ func TestACrashLoopExhaustsNoNode(t *testing.T) {
 	w.Lead().Drive()
 	if r := w.Record(n.Name); r.Attempts != 0 || r.Inconclusive != 4 || r.LastReason != attempt.ReasonFailureUnseen || r.Held != "" {
 		t.Errorf("record %+v", r)
+	}
+}
+
+// A worker has ended and is deleted, and a controller's caches of nodes and pods are behind in every way. If its result
+// is recorded, its attempt does not start again. If somebody else deleted it, it may: no result of it is known, and the
+// second pod runs alone.
+func TestEndedWorkerThatNoCacheShows(t *testing.T) {
+	for name, tc := range map[string]struct {
+		recorded bool // by another controller, which deleted it
+		code     int
+		shown    bool // this controller has seen the worker run
+		again    bool
+	}{
+		"passed and recorded":                   {recorded: true},
+		"passed and recorded, seen to run":      {recorded: true, shown: true},
+		"failed and recorded":                   {recorded: true, code: 1},
+		"failed and recorded, seen to run":      {recorded: true, code: 1, shown: true},
+		"deleted by somebody else":              {again: true},
+		"deleted by somebody else, seen to run": {again: true, shown: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := world.Begin(t, `{"worker": {"keepFailedSeconds": 0}, "reconciliation": {"initialBackoffSeconds": 60, "maxBackoffSeconds": 60}}`)
+			exit := world.Stays
+			w.Exit = func(*corev1.Pod) int { return exit }
+			n := w.Node("n")
+			l, other := w.Lead(), w.Lead()
+			other.Steps(2)
+			if tc.shown {
+				l.Deliver()
+			}
+			before, _ := w.Get(n.Name)
+			if exit = tc.code; tc.recorded {
+				other.Until(10*time.Second, func() bool { return len(w.Pods(n.Name)) == 0 })
+			} else {
+				w.Loses(&w.Pods(n.Name)[0])
+			}
+			if left := w.Pods(n.Name); len(left) > 0 {
+				t.Fatalf("%d workers are left", len(left))
+			}
+			l.StaleNodes[n.Name], l.StalePods = before, &corev1.PodList{}
+			for range 3 {
+				l.ReconcileAll() // the referee counts workers that occupy the node
+			}
+			if again := len(w.Pods(n.Name)) > 0; again != tc.again || len(l.Errs) > 0 {
+				t.Errorf("it starts again: %t; record %+v, errors %v", again, w.Record(n.Name), l.Errs)
+			}
+			delete(l.StaleNodes, n.Name)
+			l.StalePods, exit = nil, 0
+			l.Drive()
+			if _, f := w.Get(n.Name); f.Gated || !f.Labelled || f.Record.LastOutcome != attempt.Passed || len(l.Errs) > 0 {
+				t.Errorf("gated %t, record %+v, errors %v", f.Gated, f.Record, l.Errs)
+			}
+		})
 	}
 }
 

@@ -20,15 +20,15 @@ import (
 func (r *Reconciler) probe(ctx context.Context, d decision) error {
 	p, now := d.plan.Probe, r.View.Tracker.Now()
 	pod := r.View.Builder.Probe(p.On, d.in.Profile, p.Subject, p.Group)
-	if !r.Slots.Creating(d.node.Name, pod) {
-		return nil // another node of the group has just asked for one
-	}
 	on := &corev1.Node{} // of a node that is gone nothing is known, and nothing is bound to it
 	if err := r.View.Cache.Get(ctx, client.ObjectKey{Name: p.On.Name}, on); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	err := r.create(ctx, d, pod, marks.Observe(on, r.View.Config.Vocabulary()))
-	if err == nil {
+	asked, err := r.create(ctx, d, pod, marks.Observe(on, r.View.Config.Vocabulary()))
+	switch {
+	case !asked:
+		return nil // another node of the group has just asked for one
+	case err == nil:
 		log.FromContext(ctx).Info("control probe created", "pod", pod.Name, "on", p.On.Name)
 		return nil
 	}
@@ -44,7 +44,7 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 			return failed
 		}
 		if why == "" {
-			r.Slots.Created(d.node.Name, have)
+			r.View.Tracker.Created(have)
 			return nil // created a moment ago; its events will come
 		}
 	case errors.As(err, &workerpod.AlteredPod{}):
@@ -57,7 +57,6 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 	default:
 		return fmt.Errorf("create probe %s on node %s: %w", pod.Name, p.On.Name, err)
 	}
-	r.Slots.GiveBack(d.node.Name)             // what is not created is not awaited
 	d.ev.Probes, d.ev.ProbeRefused = nil, why // the probes are listed again
 	loaders := r.loaders(ctx, &d)
 	delete(loaders, decide.NeedFresh) // the probe was decided on for this reading of the node

@@ -109,7 +109,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 			r.enqueueWaiting(ctx)
 			// Without a priority the queue would keep the one that this reconcile had.
 			return ctrl.Result{RequeueAfter: wait, Priority: &priority}, nil
-		case errors.Is(err, controller.ErrVanished):
+		case errors.Is(err, controller.ErrNotShown):
 			return ctrl.Result{RequeueAfter: missedEventRetry}, nil // a watch enqueues it; this is in case it was missed
 		case errors.As(err, &refused):
 			return ctrl.Result{RequeueAfter: refused.After}, nil

@@ -15,7 +15,6 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
-	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -72,7 +71,7 @@ func TestPodReplacedUnderItsName(t *testing.T) {
 	}
 	handler.Delete(t.Context(), event.DeleteEvent{Object: second}, q)
 	cache.pods = nil
-	if _, err := view.Gather(t.Context(), n); errors.Is(err, controller.ErrVanished) {
+	if _, err := view.Gather(t.Context(), n); errors.Is(err, controller.ErrNotShown) {
 		t.Error("a pod that is gone is waited for")
 	}
 }
@@ -121,33 +120,4 @@ func TestNodeReplacedUnderItsName(t *testing.T) {
 	if !r.nodeChanges().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}) {
 		t.Error("it is not looked at")
 	}
-}
-
-// If somebody removes a record, attempts count from 1 again. The pod of a later attempt may exist, although its
-// creation was answered with an error.
-func TestAttemptsCountedAgainAwaitAnUnshownWorker(t *testing.T) {
-	r, _ := reconciler(t)
-	d := decision{in: decide.Input{Node: marks.Facts{Name: "n", UID: "uid-n"}}, plan: decide.Plan{Number: 1}}
-	target := workerpod.Target{Name: "n", UID: "uid-n", Gated: true}
-	second := r.View.Builder.Verify(target, r.View.Config.For(nil), 2, config.SchedulingDirect)
-	live := &podCache{}
-	r.Live, r.Pods.Namespace = live, "ns"
-	await := func(what string, want error) {
-		t.Helper()
-		if err := r.awaitUnshown(t.Context(), d, target); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", what, err, want)
-		}
-	}
-	live.pods = []corev1.Pod{*second}
-	await("a first attempt costs no list", nil)
-	r.View.Tracker.Asked(d.in, 2)
-	await("the second was asked for and is there", controller.ErrVanished)
-	d.in.Node.Record.NodeUID = "uid-n"
-	await("a record that somebody wrote counts from 1, too", controller.ErrVanished)
-	d.in.Node.Record.NodeUID = ""
-	live.pods = nil
-	await("it never came to be", nil)
-	live.pods = []corev1.Pod{*second}
-	d.in.Node.UID = "another"
-	await("another node of the name", nil)
 }

@@ -3,6 +3,7 @@ package node_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,19 +25,11 @@ func takesAWhile(code func(*corev1.Pod) int) func(*corev1.Pod) int {
 	}
 }
 
-// began makes a world. What the cache does not show is known by its version, and only a server has those of a cluster.
-func began(unshown bool) func(*testing.T, string) *world.World {
-	if unshown {
-		return world.OnServer
-	}
-	return world.Begin
-}
-
 // A controller makes no more workers at once than maxConcurrentVerifications, whether or not its cache shows them yet.
 func TestSlotsLimitWorkers(t *testing.T) {
 	for name, unshown := range map[string]bool{"the cache shows each worker": false, "the cache shows none for a while": true} {
 		t.Run(name, func(t *testing.T) {
-			w := began(unshown)(t, `{"reconciliation": {"maxConcurrentVerifications": 2}}`)
+			w := world.Begin(t, `{"reconciliation": {"maxConcurrentVerifications": 2}}`)
 			w.Exit = takesAWhile(func(*corev1.Pod) int { return 0 })
 			for i := range 6 {
 				w.Node(fmt.Sprint("n", i))
@@ -45,8 +38,8 @@ func TestSlotsLimitWorkers(t *testing.T) {
 			l.Deliver()
 			if unshown {
 				l.StalePods = &corev1.PodList{}
-				for range 3 {
-					l.ReconcileAll()
+				for range 30 { // a minute, in which each node is decided again and finds its worker by its name
+					w.Clock.Advance(min(2*time.Second, l.ReconcileAll()))
 				}
 				l.StalePods = nil
 			}
@@ -60,6 +53,41 @@ func TestSlotsLimitWorkers(t *testing.T) {
 				t.Errorf("%d workers at once, want 2; errors %v", most, l.Errs)
 			}
 		})
+	}
+}
+
+// A new leader whose cache shows no worker of the leader before counts those, too.
+func TestSlotsOverAFailover(t *testing.T) {
+	w := world.Begin(t, `{"reconciliation": {"maxConcurrentVerifications": 2}}`)
+	runs := true
+	w.Exit = func(*corev1.Pod) int {
+		if runs {
+			return world.Stays
+		}
+		return 0
+	}
+	for i := range 6 {
+		w.Node(fmt.Sprint("n", i))
+	}
+	w.Lead().Steps(2)
+	l := w.Lead()
+	l.StalePods = &corev1.PodList{}
+	w.Must(l.Nodes.View.Begin(w.Ctx, l.Live()))
+	for range 10 {
+		w.Clock.Advance(min(2*time.Second, l.ReconcileAll()))
+	}
+	if made := w.Created("verify"); made != 2 {
+		t.Errorf("%d workers, want 2", made)
+	}
+	l.StalePods, runs = nil, false
+	l.Drive()
+	for _, name := range w.NodeNames {
+		if _, f := w.Get(name); !f.Labelled || f.Gated {
+			t.Errorf("%s: %+v", name, f.Record)
+		}
+	}
+	if most := w.MostAtOnce(); most != 2 || len(l.Errs) > 0 {
+		t.Errorf("%d workers at once, want 2; errors %v", most, l.Errs)
 	}
 }
 
@@ -93,7 +121,7 @@ func TestProbeTakesASlot(t *testing.T) {
 func TestOneProbeForNodesThatFailTogether(t *testing.T) {
 	for name, unshown := range map[string]bool{"the cache shows it": false, "the cache does not show it for a while": true} {
 		t.Run(name, func(t *testing.T) {
-			w := began(unshown)(t, `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {`+world.Deletes+`, "remediation": {"dryRun": true}}}`)
+			w := world.Begin(t, `{"reconciliation": {"maxRetries": 1}, "nodeManagement": {`+world.Deletes+`, "remediation": {"dryRun": true}}}`)
 			probed := false
 			w.Exit = func(p *corev1.Pod) int {
 				switch {
@@ -125,7 +153,7 @@ func TestOneProbeForNodesThatFailTogether(t *testing.T) {
 				l.StalePods = &corev1.PodList{Items: w.Pods("")}
 			}
 			for range 3 {
-				l.ReconcileAll()
+				w.Clock.Advance(min(2*time.Second, l.ReconcileAll()))
 			}
 			if probes := w.Created("probe"); probes != 1 {
 				t.Errorf("%d probes, want 1", probes)
