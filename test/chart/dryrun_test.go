@@ -53,8 +53,8 @@ func (r *renderings) add(test string, found objects) {
 	}
 }
 
-// admitter has an API server admit objects in a dry run, as "kubectl apply --server-side --dry-run=server --validate=strict" does.
-// kubectl would read the schema of all that is served, again for each of the values.
+// admitter has an API server admit objects in a dry run, as kubectl apply does with --server-side, --dry-run=server and
+// --validate=strict. kubectl would read the schema of all that is served, again for each of the values.
 type admitter struct {
 	dynamics dynamic.Interface
 	mapper   meta.RESTMapper
@@ -65,7 +65,10 @@ func newAdmitter(c *cluster.Cluster, warnings rest.WarningHandler) admitter {
 	config := c.Config()
 	config.WarningHandler = warnings
 	client := kubernetes.NewForConfigOrDie(config)
-	return admitter{dynamics: dynamic.NewForConfigOrDie(config), mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))}
+	return admitter{
+		dynamics: dynamic.NewForConfigOrDie(config),
+		mapper:   restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
+	}
 }
 
 // namespaced reports whether objects of the kind are in namespaces.
@@ -89,7 +92,8 @@ func (a admitter) admit(ctx context.Context, object *unstructured.Unstructured) 
 	if err != nil {
 		return err
 	}
-	_, err = a.dynamics.Resource(mapping.Resource).Namespace(object.GetNamespace()).Patch(ctx, object.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{
+	resource := a.dynamics.Resource(mapping.Resource).Namespace(object.GetNamespace())
+	_, err = resource.Patch(ctx, object.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{
 		DryRun: []string{metav1.DryRunAll}, FieldManager: "test", FieldValidation: metav1.FieldValidationStrict, Force: ptr.To(true),
 	})
 	return err

@@ -74,8 +74,8 @@ func (c *Cluster) startServing(ctx context.Context, name string, port int, args 
 	})
 }
 
-// unused are controllers of what no test on played nodes has: volumes, certificates, scaling and migrations. A controller
-// that starts takes an account, a token and a watch, and all of them take a third of what a start of the whole computes.
+// unused are controllers of what no test on played nodes has: volumes, certificates, scaling and migrations. A
+// controller that starts takes an account, a token and a watch. All of these take a third of what the whole start does.
 var unused = []string{
 	"certificatesigningrequest-approving-controller", "certificatesigningrequest-cleaner-controller",
 	"certificatesigningrequest-signing-controller", "cronjob-controller", "endpoints-controller",

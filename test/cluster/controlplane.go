@@ -106,8 +106,8 @@ func (c *Cluster) configure(api *envtest.APIServer) {
 }
 
 // writeCertificates writes the API server's certificates with one key: as a server, with its authority, which is returned,
-// and as a client of kubelets. The key is of P-256: one of RSA takes more time than all else that this process does for a
-// start, and tokens are signed with it.
+// and as a client of kubelets. The key, which signs tokens too, is of P-256: one of RSA takes longer than all else that
+// this process does for a start.
 func (c *Cluster) writeCertificates() ([]byte, error) {
 	const service = "kubernetes.default.svc"
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

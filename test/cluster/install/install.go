@@ -108,8 +108,8 @@ func Roles(account string, all []rights.Right) (objects []client.Object) {
 	return objects
 }
 
-// Apply is kubectl apply --server-side as the cluster's administrator, who takes over what others wrote. It is done here and not by
-// kubectl, which reads the schema of all that the API server serves before it sends anything.
+// Apply is kubectl apply --server-side as the cluster's administrator, who takes over what others wrote. It is done here
+// and not by kubectl, which reads the schema of all that the API server serves before it sends anything.
 func Apply(ctx context.Context, c *cluster.Cluster, manifest []byte) error {
 	api, err := client.New(c.Config(), client.Options{})
 	if err != nil {
