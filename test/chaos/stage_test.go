@@ -165,7 +165,7 @@ func build(t *testing.T, folder string, flags ...string) (string, error) {
 	}
 	inputs.Track(t, filepath.Join(root, "cmd"), filepath.Join(root, "internal"), filepath.Join(root, "go.mod"))
 	program := filepath.Join(folder, "controller")
-	args := append([]string{"build", "-buildvcs=false", "-tags", "chaos", "-o", program}, flags...)
+	args := append([]string{"build", "-buildvcs=false", "-tags", "chaos", "-ldflags", "-s -w", "-o", program}, flags...)
 	out, err := command(t.Context(), root, "go", append(args, "./cmd/controller")...).CombinedOutput()
 	return program, errorOf("build the controller", err, out)
 }

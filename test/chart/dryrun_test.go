@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,16 +53,56 @@ func (r *renderings) add(test string, found objects) {
 	}
 }
 
+// admitter has an API server admit objects in a dry run, as kubectl apply does with --server-side, --dry-run=server and
+// --validate=strict. kubectl would read the schema of all that is served, again for each of the values.
+type admitter struct {
+	dynamics dynamic.Interface
+	mapper   meta.RESTMapper
+}
+
+// newAdmitter returns an admitter that hands the API server's warnings to a handler.
+func newAdmitter(c *cluster.Cluster, warnings rest.WarningHandler) admitter {
+	config := c.Config()
+	config.WarningHandler = warnings
+	client := kubernetes.NewForConfigOrDie(config)
+	return admitter{
+		dynamics: dynamic.NewForConfigOrDie(config),
+		mapper:   restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
+	}
+}
+
+// namespaced reports whether objects of the kind are in namespaces.
+func (a admitter) namespaced(object *unstructured.Unstructured) (bool, error) {
+	mapping, err := a.mapping(object)
+	return err == nil && mapping.Scope.Name() == meta.RESTScopeNameNamespace, err
+}
+
+func (a admitter) mapping(object *unstructured.Unstructured) (*meta.RESTMapping, error) {
+	gvk := object.GroupVersionKind()
+	return a.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+}
+
+// admit is for an object with the namespace that it needs.
+func (a admitter) admit(ctx context.Context, object *unstructured.Unstructured) error {
+	mapping, err := a.mapping(object)
+	if err != nil {
+		return err
+	}
+	body, err := object.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	resource := a.dynamics.Resource(mapping.Resource).Namespace(object.GetNamespace())
+	_, err = resource.Patch(ctx, object.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{
+		DryRun: []string{metav1.DryRunAll}, FieldManager: "test", FieldValidation: metav1.FieldValidationStrict, Force: ptr.To(true),
+	})
+	return err
+}
+
 // testEveryRendering has the API server admit, in a dry run, what the tests before this one rendered. Only its limits for a pod's
 // place are not met: the namespaces here enforce no Pod Security, which some of the values ask to break.
 func testEveryRendering(t *testing.T, c *cluster.Cluster) {
-	config := rest.CopyConfig(c.Config())
-	config.QPS = -1
-	config.WarningHandler = rest.NoWarnings{}
-	client := kubernetes.NewForConfigOrDie(config)
-	dynamics := dynamic.NewForConfigOrDie(config)
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
-
+	client, server := kubernetes.NewForConfigOrDie(c.Config()), newAdmitter(c, rest.NoWarnings{})
 	rendered.Lock()
 	all := maps.Clone(rendered.objects)
 	rendered.Unlock()
@@ -91,17 +133,15 @@ func testEveryRendering(t *testing.T, c *cluster.Cluster) {
 		r := all[content]
 		object := r.object
 		name := fmt.Sprintf("%s %s/%s of %s", object.GetKind(), object.GetNamespace(), object.GetName(), r.test)
-		gvk := object.GroupVersionKind()
-		if gvk.Group == "cert-manager.io" {
+		if object.GroupVersionKind().Group == "cert-manager.io" {
 			continue // whose definitions no test installs
 		}
-		mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		namespaced, err := server.namespaced(object)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		var resource dynamic.ResourceInterface = dynamics.Resource(mapping.Resource)
-		if mapping.Scope.Name() == "namespace" {
+		if namespaced {
 			namespace := object.GetNamespace()
 			if namespace == "" {
 				namespace = "default" // what kubectl and Helm would add
@@ -112,15 +152,8 @@ func testEveryRendering(t *testing.T, c *cluster.Cluster) {
 			}
 			need(inside(namespace), account)
 			object.SetNamespace(inside(namespace))
-			resource = dynamics.Resource(mapping.Resource).Namespace(inside(namespace))
 		}
-		body, err := object.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := resource.Patch(t.Context(), object.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{
-			DryRun: []string{metav1.DryRunAll}, FieldManager: "test", FieldValidation: metav1.FieldValidationStrict, Force: ptr.To(true),
-		}); err != nil {
+		if err := server.admit(t.Context(), object); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -130,7 +130,7 @@ func (f fortress) kubelet(node string) client.Client {
 // mark would be worth.
 func TestWhatANodeMayWriteOfItself(t *testing.T) {
 	t.Parallel()
-	f := startFortress(t, cluster.Options{WithoutScheduler: true}, renamed)
+	f := startFortress(t, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true}, renamed)
 	bare := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}
 	marked := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "marked"}}
 	marked.Labels, marked.Annotations = map[string]string{}, map[string]string{}

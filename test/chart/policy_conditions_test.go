@@ -32,7 +32,7 @@ type fields = map[string]any
 // touch no other condition.
 func TestAdmissionPolicyOfConditions(t *testing.T) {
 	t.Parallel()
-	f := startFortress(t, cluster.Options{WithoutScheduler: true}, acting)
+	f := startFortress(t, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true}, acting)
 	const repair, ours, theirs = "example.com/Repair", marks.ReasonVerificationFailed, "Theirs"
 	verified := fields{"type": marks.ConditionType, "status": "False", "reason": "ChecksFailed"}
 	set := func(kind, reason string) fields { return fields{"type": kind, "status": "True", "reason": reason} }

@@ -55,6 +55,10 @@ type Options struct {
 	// NodeLifecycle switches the node-lifecycle controller on, which marks nodes as
 	// unreachable that do not renew their lease. Default off.
 	NodeLifecycle bool
+	// AllControllers has kube-controller-manager run those too that only pods on real kubelets have use for: of volumes,
+	// for example.
+	// Default off.
+	AllControllers bool
 	// EtcdQuota is how large etcd's database may become, in bytes. Default 0: etcd's own, 2 GiB.
 	EtcdQuota int64
 	// APIServerArgs and ControllerManagerArgs are flags of these components, over those that are set here.

@@ -3,8 +3,14 @@ package cluster
 import (
 	"context"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net"
 	"net/netip"
 	"os"
@@ -100,31 +106,53 @@ func (c *Cluster) configure(api *envtest.APIServer) {
 }
 
 // writeCertificates writes the API server's certificates with one key: as a server, with its authority, which is returned,
-// and as a client of kubelets.
+// and as a client of kubelets. The key, which signs tokens too, is of P-256: one of RSA takes longer than all else that
+// this process does for a start.
 func (c *Cluster) writeCertificates() ([]byte, error) {
 	const service = "kubernetes.default.svc"
-	serving, key, err := cert.GenerateSelfSignedCertKey("kubernetes", []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(c.options.BindAddress), c.serviceIP},
-		[]string{"localhost", "kubernetes.default", service, service + "." + ClusterDomain})
-	if err != nil {
-		return nil, fmt.Errorf("make the API server's certificate: %w", err)
-	}
-	private, err := keyutil.ParsePrivateKeyPEM(key)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	client, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}}, private.(crypto.Signer))
+	private, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := selfSigned(key, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "kubernetes"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(c.options.BindAddress), c.serviceIP},
+		DNSNames:    []string{"localhost", "kubernetes.default", service, service + "." + ClusterDomain},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the API server's certificate: %w", err)
+	}
+	client, err := selfSigned(key, &x509.Certificate{Subject: pkix.Name{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}}})
 	if err != nil {
 		return nil, fmt.Errorf("make the API server's certificate for kubelets: %w", err)
 	}
 	for name, content := range map[string][]byte{
-		c.path("pki", "apiserver.crt"): serving, c.path("pki", "apiserver.key"): key,
-		c.KubeletClientCAFile(): pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: client.Raw}),
+		c.path("pki", "apiserver.crt"): serving, c.path("pki", "apiserver.key"): private, c.KubeletClientCAFile(): client,
 	} {
 		if err := os.WriteFile(name, content, 0o600); err != nil {
 			return nil, err
 		}
 	}
 	return serving, nil
+}
+
+// selfSigned is a certificate of the key, in PEM, that is its own authority and valid for a year.
+func selfSigned(key crypto.Signer, template *x509.Certificate) ([]byte, error) {
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotBefore = time.Now().Add(-time.Hour)
+	template.NotAfter = template.NotBefore.AddDate(1, 0, 0)
+	template.KeyUsage = x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageCertSign
+	template.BasicConstraintsValid, template.IsCA = true, true
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}), nil
 }
 
 // alignServicePort gives the Service "kubernetes" the API server's own port where its

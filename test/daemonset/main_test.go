@@ -75,10 +75,6 @@ func installChart() error {
 	if err != nil {
 		return err
 	}
-	kubectl, err := cluster.Tool("kubectl")
-	if err != nil {
-		return err
-	}
 	render := exec.Command(helm, "template", "kube-node-ready", filepath.Join(root, "deploy", "helm", "kube-node-ready"), "--namespace", namespace,
 		"--kube-version", "1.36.0", "--set", "deploymentMode=daemonset", "--no-hooks",
 		"--set-json", `controller.config.nodeManagement.prerequisites={"csiNodes":[{"driver":"disk.example.com"}],"pods":[{"namespace":"kube-system","selector":{"matchLabels":{"app":"agent"}},"currentRevision":true}]}`)
@@ -86,12 +82,7 @@ func installChart() error {
 	if err != nil {
 		return fmt.Errorf("helm template: %w", err)
 	}
-	apply := exec.Command(kubectl, "--kubeconfig", control.Kubeconfig(), "apply", "--server-side", "-f", "-")
-	apply.Stdin = strings.NewReader(string(manifests))
-	if out, err := apply.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl apply: %w\n%s", err, out)
-	}
-	return nil
+	return install.Apply(context.Background(), control, manifests)
 }
 
 // scene is a node, the service account's directory in a pod on it, and a check that passes once a file is there.

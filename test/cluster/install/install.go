@@ -4,14 +4,15 @@
 package install
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +21,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -105,14 +108,43 @@ func Roles(account string, all []rights.Right) (objects []client.Object) {
 	return objects
 }
 
-// Apply is kubectl apply as the cluster's administrator.
+// Apply is kubectl apply --server-side as the cluster's administrator, who takes over what others wrote. It is done here
+// and not by kubectl, which reads the schema of all that the API server serves before it sends anything.
 func Apply(ctx context.Context, c *cluster.Cluster, manifest []byte) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin(), "kubectl"), "--kubeconfig", c.Kubeconfig(), "apply", "-f", "-")
-	cmd.Stdin = bytes.NewReader(manifest)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl apply: %w: %s", err, bytes.TrimSpace(out))
+	api, err := client.New(c.Config(), client.Options{})
+	if err != nil {
+		return err
 	}
-	return nil
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifest))); ; {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, &o.Object); err != nil {
+			return err
+		}
+		if len(o.Object) == 0 {
+			continue // comments alone
+		}
+		if err := apply(ctx, api, o); err != nil {
+			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+}
+
+func apply(ctx context.Context, api client.Client, o *unstructured.Unstructured) error {
+	namespaced, err := api.IsObjectNamespaced(o)
+	if err != nil {
+		return err
+	}
+	if namespaced && o.GetNamespace() == "" {
+		o.SetNamespace(metav1.NamespaceDefault)
+	}
+	return api.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("kubectl"), client.ForceOwnership)
 }
 
 // Configuration is the controller's, of what the chart renders.

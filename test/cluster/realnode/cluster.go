@@ -90,7 +90,7 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	}
 	control := o.ControlPlane
 	control.Dir, control.BindAddress, control.ServiceCIDR = filepath.Join(c.dir, "control-plane"), HostAddress, ServiceCIDR
-	control.NodeLifecycle = true
+	control.NodeLifecycle, control.AllControllers = true, true
 	if c.ControlPlane, err = cluster.Start(ctx, control); err != nil {
 		return nil, err
 	}
