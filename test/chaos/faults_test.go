@@ -140,7 +140,10 @@ var nodeFaults = []fault{
 		return w.mark(rng.IntN(slots), leaving(rng.IntN(2) == 0))
 	}},
 	{"profile changed", 5, func(_ context.Context, w *world, rng *rand.Rand) error {
-		return w.mark(rng.IntN(slots), labelled(labelProfile, []string{"", "b"}[rng.IntN(2)]))
+		if rng.IntN(3) == 0 {
+			return w.mark(rng.IntN(slots), labelled(labelProfile, []string{"", "b"}[rng.IntN(2)]))
+		}
+		return w.mark(w.slotUnderWay(rng, gated), otherProfile)
 	}},
 	{"skip set or removed", 2, func(_ context.Context, w *world, rng *rand.Rand) error {
 		return w.mark(rng.IntN(slots), annotated("node-ready/skip", []string{"", "true"}[rng.IntN(2)]))
@@ -149,15 +152,22 @@ var nodeFaults = []fault{
 		return w.mark(rng.IntN(slots), annotated(optOuts[rng.IntN(4)], []string{"", "true", "true"}[rng.IntN(3)]))
 	}},
 	{"gating taint put back", 3, func(_ context.Context, w *world, rng *rand.Rand) error {
-		return w.mark(rng.IntN(slots), closeGate)
+		if rng.IntN(3) == 0 {
+			return w.mark(rng.IntN(slots), closeGate)
+		}
+		return w.mark(w.slotUnderWay(rng, open), closeGate)
 	}},
 	{"label removed", 3, func(_ context.Context, w *world, rng *rand.Rand) error {
 		return w.mark(rng.IntN(slots), labelled(verifiedLabel, ""))
 	}},
 	{"label removed, then the taint put back", 3, func(ctx context.Context, w *world, rng *rand.Rand) error {
-		slot := rng.IntN(slots)
+		slot := w.verifiedSlot(rng)
 		err := w.mark(slot, labelled(verifiedLabel, ""))
-		pause(ctx, between(rng, 0, 800*time.Millisecond))
+		if rng.IntN(3) == 0 {
+			pause(ctx, between(rng, 0, 800*time.Millisecond))
+		} else {
+			w.awaitWorker(ctx, slot, 3*time.Second)
+		}
 		return errors.Join(err, w.mark(slot, closeGate))
 	}},
 	{"record removed or spoilt", 1, func(_ context.Context, w *world, rng *rand.Rand) error {
