@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,14 +89,6 @@ func closeGate(n *corev1.Node) error {
 	return nil
 }
 
-// open reports whether no gate of the node is closed.
-func open(n *corev1.Node) bool { return !gated(n) }
-
-// otherProfile gives a node the label of the profile that it does not have.
-func otherProfile(n *corev1.Node) error {
-	return labelled(labelProfile, map[string]string{"": "b"}[n.Labels[labelProfile]])(n)
-}
-
 // leaving marks a node that Cluster Autoscaler is about to remove, or takes that back.
 func leaving(is bool) func(*corev1.Node) error {
 	return func(n *corev1.Node) error {
@@ -174,37 +165,6 @@ func (w *world) someWorker(rng *rand.Rand) (*corev1.Pod, error) {
 		return nil, err
 	}
 	return &pods.Items[rng.IntN(len(pods.Items))], nil
-}
-
-// underWay are the slots of nodes as wanted on which a worker runs, or may start.
-func (c *checker) underWay(want func(*corev1.Node) bool) (some []int) {
-	for _, p := range c.pods {
-		if n := c.ever[owner(p.pod)]; n != nil && !n.gone && isVerify(p.pod) && p.asked.IsZero() && p.ended.IsZero() && want(n.node) {
-			some = append(some, slotOf(n.node.Name))
-		}
-	}
-	slices.Sort(some)
-	return some
-}
-
-// slotUnderWay is one of them, or any slot where there is none. Drawn blindly, few changes would meet a worker.
-func (w *world) slotUnderWay(rng *rand.Rand, want func(*corev1.Node) bool) (slot int) {
-	slot = rng.IntN(slots)
-	w.check.look(func() {
-		if some := w.check.underWay(want); len(some) > 0 {
-			slot = some[rng.IntN(len(some))]
-		}
-	})
-	return slot
-}
-
-// awaitWorker waits until a worker is under way on a slot, for so long at most.
-func (w *world) awaitWorker(ctx context.Context, slot int, most time.Duration) {
-	for end, there := time.Now().Add(most), false; !there && time.Now().Before(end); pause(ctx, 20*time.Millisecond) {
-		w.check.look(func() {
-			there = slices.Contains(w.check.underWay(func(*corev1.Node) bool { return true }), slot)
-		})
-	}
 }
 
 // forge makes a pod that looks like the next worker of a node, and passed: with another name, or with that name and another owner.
