@@ -82,6 +82,8 @@ type campaign struct {
 	only []string
 	// untilFault: it ends with the first fault.
 	untilFault bool
+	// wants is a part of what counts as a fault; any does where it is empty.
+	wants string
 	// report is called with what a seed has found.
 	report func(found)
 	// until is when no run begins any more; zero for never.
@@ -136,6 +138,9 @@ func (c *campaign) runSome(ctx context.Context, seeds <-chan int) error {
 			continue
 		}
 		what := s.run(ctx, c, uint64(seed)) //nolint:gosec // it is not negative
+		if c.wants != "" {
+			what = slices.DeleteFunc(what, func(fault string) bool { return !strings.Contains(fault, c.wants) })
+		}
 		c.mu.Lock()
 		if len(what) > 0 {
 			c.faults = append(c.faults, found{seed, what})

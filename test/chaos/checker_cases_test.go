@@ -296,3 +296,25 @@ func TestChecker(t *testing.T) {
 		}
 	}
 }
+
+// A worker is under way from its creation until it ends or its end is asked for.
+func TestUnderWay(t *testing.T) {
+	story := &tale{c: newChecker(settings{maxRetries: 2}), have: map[string]runtime.Object{}}
+	story.node(others(func(n *corev1.Node) { n.Name = "node-1" }))
+	wants := func(when string, want int) {
+		t.Helper()
+		if some := story.c.underWay(); len(some) != want || want > 0 && some[0] != 1 {
+			t.Errorf("%s: %v, want %d", when, some, want)
+		}
+	}
+	wants("before its worker", 0)
+	story.worker(1, nil)
+	wants("with a worker", 1)
+	story.worker(1, ill)
+	wants("with one that ended", 0)
+	story.node(comes(attempt.Failed, 1))
+	story.worker(2, nil)
+	wants("with the next", 1)
+	story.worker(2, nil, ends)
+	wants("with one that is to go", 0)
+}

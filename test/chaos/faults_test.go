@@ -194,7 +194,7 @@ func named(t *testing.T, names string) (only []string) {
 	for name := range strings.SplitSeq(names, ";") {
 		name = strings.TrimSpace(name)
 		lasts := slices.ContainsFunc(endlessKinds, func(k endlessKind) bool { return k.name == name })
-		if !lasts && !slices.ContainsFunc(slices.Concat(faults(), suspicionFaults, conditionFaults, actorFaults, amendments), func(f fault) bool { return f.name == name }) {
+		if !lasts && !slices.ContainsFunc(slices.Concat(faults(), suspicionFaults, conditionFaults, actorFaults, basisFaults, amendments), func(f fault) bool { return f.name == name }) {
 			t.Fatalf("no fault is called %q", name)
 		}
 		only = append(only, name)
@@ -220,10 +220,13 @@ func schedule(seed uint64, s settings, during time.Duration, only []string) (ste
 		all, pause = slices.Concat(nodeFaults, workerFaults), 5*time.Second
 	}
 	steps = append(scheduleOf(all, seed, 0, during, pause, only), s.drawAmendment(seed, during, only)...)
-	each := func(all []fault, stream uint64, pause time.Duration) {
-		if len(only) == 0 || slices.Contains(only, all[0].name) {
-			steps = append(steps, step{fault: all[0], seed: seed})
+	begins := func(at time.Duration, f fault) {
+		if len(only) == 0 || slices.Contains(only, f.name) {
+			steps = append(steps, step{at: at, fault: f, seed: seed})
 		}
+	}
+	each := func(all []fault, stream uint64, pause time.Duration) {
+		begins(0, all[0])
 		steps = append(steps, scheduleOf(all, seed, stream, during, pause, only)...)
 	}
 	each(suspicionFaults, 11, 2*time.Second)
@@ -231,6 +234,8 @@ func schedule(seed uint64, s settings, during time.Duration, only []string) (ste
 		each(conditionFaults, 15, 3*time.Second)
 	}
 	each(actorFaults, 17, 5*pause)
+	each(basisFaults, 19, 8*pause)
+	begins(basisApart, basisFaults[1])
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return steps
 }

@@ -150,9 +150,7 @@ var conditionFaults = []fault{
 		return w.reboot(w.carrier(rng))
 	}},
 	{"condition: its checks are another profile's", 3, func(_ context.Context, w *world, rng *rand.Rand) error {
-		return w.mark(w.carrier(rng), func(n *corev1.Node) error {
-			return labelled(labelProfile, map[string]string{"": "b"}[n.Labels[labelProfile]])(n)
-		})
+		return w.mark(w.carrier(rng), otherProfile)
 	}},
 	{"condition: its removal is refused for a while", 2, func(ctx context.Context, w *world, rng *rand.Rand) error {
 		slot := w.carrier(rng)
