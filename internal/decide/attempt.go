@@ -103,9 +103,9 @@ func (d *decision) superseded(b attempt.Basis, r attempt.Result) *attempt.Result
 		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, "the node rebooted after the worker started")
 	case b.Checks != d.in.Checks:
 		return checksChanged()
-	case r.Outcome == attempt.Passed && d.in.Closed() && d.flapping() != "" &&
+	case r.Outcome == attempt.Passed && d.in.Closed() && flapping(d.in) != "" &&
 		d.now.Before(returned(d.in, d.now).Add(flappingWait)):
-		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, d.flapping())
+		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, flapping(d.in))
 	case r.Outcome == attempt.Passed && d.in.Closed() && !b.Gated:
 		return attempt.NewInconclusive(attempt.ReasonGateReturned, "the worker passed before the gating taint was added "+
 			"again")

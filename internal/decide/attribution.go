@@ -236,7 +236,7 @@ func (d *decision) recordSharedFault(f failure, message string) {
 	d.record(f.attempt, f.result)
 	r := &d.Change.Record
 	r.Held, r.HeldMessage = GuardControlProbe, attempt.Text(message)
-	d.Target.Kind = d.targetKind()
+	d.Target.Kind = targetKind(d.in, d.ev)
 	d.Events = nil
 	if before.Held != GuardControlProbe {
 		d.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + eventKey(*r),

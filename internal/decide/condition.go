@@ -172,7 +172,7 @@ func (d *decision) betweenAttempts() *marks.Condition {
 		switch {
 		case r.Deletion != nil:
 			then = beingDeleted(*r.Deletion)
-		case d.carriesCondition():
+		case carriesCondition(d.in):
 			then = fmt.Sprintf("; condition %s asks for remediation%s", d.in.Config.NodeManagement.Remediation.Condition.Type,
 				then)
 		case then == "":

@@ -68,8 +68,9 @@ func (d *decision) remediate(confirmed bool) {
 			return
 		}
 	}
-	guard, message := d.heldBy()
-	if d.Need != NeedNothing {
+	guard, message, need := firstGuard(d.in, d.ev, d.now)
+	if need != NeedNothing {
+		d.Need = need
 		return
 	}
 	asks := d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition
@@ -124,14 +125,14 @@ func (d *decision) remediationCause() string {
 
 // targetKind is the kind of the object that a deletion of the node would delete, as far as that is known, or
 // marks.KindCondition.
-func (d *decision) targetKind() string {
-	if d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition {
+func targetKind(in Input, ev Evidence) string {
+	if in.Config.NodeManagement.Remediation.Action == config.ActionCondition {
 		return marks.KindCondition
 	}
-	if d.ev.Owner != nil && d.ev.Owner.Name != "" {
-		return d.ev.Owner.Kind
+	if ev.Owner != nil && ev.Owner.Name != "" {
+		return ev.Owner.Kind
 	}
-	return d.in.Node.Owner.Kind
+	return in.Node.Owner.Kind
 }
 
 // recordIntent records the object that is about to be deleted. The API server refuses the write if the node has changed
@@ -161,7 +162,7 @@ func (d *decision) recordGuard(guard, message string) {
 		d.Need = NeedFresh
 		return
 	}
-	d.Target.Kind = d.targetKind()
+	d.Target.Kind = targetKind(d.in, d.ev)
 	if r.Held != guard {
 		r.Held, r.HeldMessage = guard, attempt.Text(message)
 		if guard != "" {
@@ -183,24 +184,4 @@ func heldEvent(r marks.Record, guard, message string) Event {
 		e.Reason = EventQuarantined
 	}
 	return e
-}
-
-// heldBy evaluates the guards, and returns the first one that holds and its message. Both are empty if no guard holds,
-// or if the plan needs evidence first.
-func (d *decision) heldBy() (guard, message string) {
-	for _, g := range guards {
-		if g.holds == nil {
-			continue
-		}
-		for _, need := range g.Needs {
-			if !d.ev.has(need) {
-				d.Need = need
-				return "", ""
-			}
-		}
-		if message := g.holds(d); message != "" {
-			return g.Name, message
-		}
-	}
-	return "", ""
 }

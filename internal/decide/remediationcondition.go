@@ -76,14 +76,15 @@ func (d *decision) requiresRemediation() bool {
 	// A condition that is there stays while the next attempt runs. A deletion waits for that attempt, because it cannot be
 	// taken back. A condition can, and if it went with each attempt and came back with each failure, the timers of a
 	// repairer that escalates would begin anew each time.
-	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil && (pod.Passed() || !d.carriesCondition()) {
+	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil && (pod.Passed() || !carriesCondition(d.in)) {
 		return false // it passed and waits for its release, or its attempt comes first
 	}
-	if !d.carriesCondition() && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
+	if !carriesCondition(d.in) && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
 		return false // another attempt must confirm an old failure; others act already on a node that is leaving
 	}
-	guard, message := d.heldBy()
-	if guard != "" && d.carriesCondition() && !d.failureConfirmed() { // else the record and an event say so
+	guard, message, need := firstGuard(d.in, d.ev, d.now)
+	d.Need = need
+	if guard != "" && carriesCondition(d.in) && !d.failureConfirmed() { // else the record and an event say so
 		d.Events = []Event{heldEvent(d.in.Node.Record, guard, message+"; the condition is removed")}
 	}
 	return guard == "" && d.Need == NeedNothing
@@ -113,17 +114,17 @@ func (d *decision) heldByProbe() bool {
 }
 
 // carriesCondition reports whether the node carries the configured condition.
-func (d *decision) carriesCondition() bool {
-	want := d.in.Config.NodeManagement.Remediation.Condition
-	return slices.ContainsFunc(d.in.Node.RemediationConditions, func(c corev1.NodeCondition) bool {
+func carriesCondition(in Input) bool {
+	want := in.Config.NodeManagement.Remediation.Condition
+	return slices.ContainsFunc(in.Node.RemediationConditions, func(c corev1.NodeCondition) bool {
 		return c.Type == want.Type && c.Status == want.Status
 	})
 }
 
 // foreignCondition holds an action whose condition another program already set.
-func (d *decision) foreignCondition() string {
-	m := d.in.Config.NodeManagement.Remediation
-	if m.Action != config.ActionCondition || !slices.ContainsFunc(d.in.Node.Conditions, func(c corev1.NodeCondition) bool {
+func foreignCondition(in Input, _ Evidence, _ time.Time) string {
+	m := in.Config.NodeManagement.Remediation
+	if m.Action != config.ActionCondition || !slices.ContainsFunc(in.Node.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == m.Condition.Type && c.Reason != marks.ReasonVerificationFailed
 	}) {
 		return ""

@@ -335,7 +335,7 @@ func TestInFlightHoldsTheLaterAction(t *testing.T) {
 		for _, need := range needs {
 			w.load(&in, &ev, need)
 		}
-		if held := newDecision(in, ev, now).inFlight(); (held != "") != tc.held {
+		if held := inFlight(in, ev, now); (held != "") != tc.held {
 			t.Errorf("%s: held %q, want it held: %t", name, held, tc.held)
 		}
 	}
