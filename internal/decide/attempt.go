@@ -133,7 +133,7 @@ func (d *decision) evaluate(pod workerpod.Observation, at time.Time, result atte
 		d.record(pod.Attempt, removed)
 	case d.recordPassOrSuperseded(pod.Attempt, result):
 	case result.Outcome == attempt.Failed && needsControlProbe(d.in):
-		d.attribute(failure{subject: d.subject(pod.Attempt.Number), at: at, attempt: pod.Attempt, result: &result,
+		d.settle(failure{subject: subjectOf(d.in, pod.Attempt.Number), at: at, attempt: pod.Attempt, result: result,
 			unobserved: pod.Attempt.Result != nil && !pod.Seen.UnderWay})
 	default:
 		d.record(pod.Attempt, &result)

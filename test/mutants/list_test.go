@@ -43,8 +43,8 @@ var mutants = []mutant{
 	{"a deletion on cached evidence", remediation, "\n	if !d.ev.Fresh {", "\n	if d.ev.Fresh {", all},
 	{"old evidence counts", next, "now.Sub(*at) < maxFailureAge", "now.Sub(*at) > maxFailureAge", all},
 	{"no control probe is asked for", next, "(!needsControlProbe(d.in) || r.Probed)", "(needsControlProbe(d.in) || r.Probed)", all},
-	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != d.in.Checks", "probe.Attempt.Basis.Checks == d.in.Checks", all},
-	{"a probe runs on the node itself", attribution, "m.UID == d.in.Node.UID", "m.UID != d.in.Node.UID", all},
+	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != in.Checks", "probe.Attempt.Basis.Checks == in.Checks", all},
+	{"a probe runs on the node itself", attribution, "m.UID == in.Node.UID", "m.UID != in.Node.UID", all},
 	{"a probe runs on an excluded node", attribution, "m.Excluded ||", "!m.Excluded ||", all},
 	{"the ledger is not written", deletes, "Tracker.Now(), decidedOn); err != nil {", "Tracker.Now(), decidedOn); err == nil {", "TestDeletionWritesDisturbed"},
 	{"old evidence is acted on", deletes, "context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)", "context.WithTimeoutCause(ctx, time.Hour, errOld)", "TestDeletionOnOldEvidence"},
@@ -68,7 +68,7 @@ var mutants = []mutant{
 	{"a failure without a probe closes a node in service", served, "before.LastOutcome == attempt.Failed && before.Probed", "before.LastOutcome == attempt.Failed", all},
 	{"a node in service needs no probe", served, "return worked(in) && (inService(in) || !shown)", "return worked(in) && !inService(in) && !shown", all},
 	{"a probe of another pool closes a gate", attribution, "if inGroup && m.Pool", "if !inGroup && m.Pool", all},
-	{"a probe on the node itself counts", attribution, ", probe.Node == d.in.Node.Name:", ":", all},
+	{"a probe on the node itself counts", attribution, ", probe.Node == in.Node.Name:", ":", all},
 	{"the deadline of a shared outage runs", deadline, "if !ok || SharesFailure(in) ||", "if !ok ||", all},
 
 	// The gate opens, or stays closed, wrongly.
