@@ -48,18 +48,11 @@ func (f failure) what() string {
 	return LastFailure(marks.Record{LastCheck: r.Check, LastReason: r.Reason, LastMessage: r.Message})
 }
 
-// inconclusive is the failure's result once it proves nothing about the node.
-func (f failure) inconclusive() attempt.Result {
+// inconclusive is the failure's result where it proves nothing about the node. The reason replaces what failed.
+func (f failure) inconclusive(reason, message string) *attempt.Result {
 	r := f.result
-	r.Outcome = attempt.Inconclusive
-	return r
-}
-
-// inconclusiveFor is inconclusive where nothing was compared or counted, so that the reason replaces what failed.
-func (f failure) inconclusiveFor(reason, message string) attempt.Result {
-	r := f.inconclusive()
-	r.Check, r.Reason, r.Message = "", reason, attempt.Text(message)
-	return r
+	r.Outcome, r.Check, r.Reason, r.Message = attempt.Inconclusive, "", reason, attempt.Text(message)
+	return &r
 }
 
 // subjectOf identifies the failure of an attempt.
@@ -170,20 +163,15 @@ func compare(in Input, f failure, probes []workerpod.Observation, now time.Time)
 	return c
 }
 
-const (
-	noControlNode        = "no other verified node of the same profile can run the same checks"
-	noControlNodeInGroup = "no other verified node of the same pool and profile can run the same checks"
-)
-
 // probeFor is the next control probe for the failure. Without a node to run it on, the failure counts as shared.
 func probeFor(in Input, fleet []NodeSummary, f failure, tried map[string]bool) finding {
 	on, ok := controlNode(in, fleet, f.attempt.Number, tried)
-	switch {
-	case ok:
-	case gateAtStake(in):
-		return finding{cause: causeShared, why: noControlNodeInGroup}
-	default:
-		return finding{cause: causeShared, why: noControlNode}
+	if !ok {
+		same := "profile"
+		if gateAtStake(in) {
+			same = "pool and profile"
+		}
+		return finding{cause: causeShared, why: "no other verified node of the same " + same + " can run the same checks"}
 	}
 	group := ProbeGroup(in)
 	if on.Pool != in.Node.Owner.Pool {
@@ -282,9 +270,8 @@ func (d *decision) recordNodeFault(f failure) {
 	before := d.in.Node.Record
 	shared := before.Held == GuardControlProbe || SharesFailure(d.in) && !inService(d.in)
 	if shared || f.deadline() && d.spent.shared > 0 {
-		result := f.inconclusive()
-		d.spent.shared = 0
-		d.record(f.attempt, &result)
+		f.result.Outcome, d.spent.shared = attempt.Inconclusive, 0
+		d.record(f.attempt, &f.result)
 		return
 	}
 	d.record(f.attempt, &f.result)
@@ -297,15 +284,14 @@ func (d *decision) recordSharedFault(f failure, message string) {
 	d.spent.shared++
 	if gateAtStake(d.in) {
 		d.spent.attempts = 0 // a row of failures is broken
-		result := f.inconclusiveFor(attempt.ReasonSharedFailure, message+"; here: "+f.what())
-		d.record(f.attempt, &result)
+		d.record(f.attempt, f.inconclusive(attempt.ReasonSharedFailure, message+"; here: "+f.what()))
 		if r := &d.Change.Record; r.Since != nil {
 			r.Since = r.LastTime // the deadline does not run meanwhile
 		}
 		return
 	}
-	result := f.inconclusive()
-	d.record(f.attempt, &result)
+	f.result.Outcome = attempt.Inconclusive
+	d.record(f.attempt, &f.result)
 	r := &d.Change.Record
 	r.Held, r.HeldMessage = GuardControlProbe, attempt.Text(message)
 	d.Target.Kind = targetKind(d.in, d.ev)
@@ -319,8 +305,7 @@ func (d *decision) recordSharedFault(f failure, message string) {
 // recordUnseen records a failure as inconclusive because no controller observed when it happened.
 func (d *decision) recordUnseen(f failure, message string) {
 	before := d.in.Node.Record
-	result := f.inconclusiveFor(attempt.ReasonFailureUnseen, message)
-	d.record(f.attempt, &result)
+	d.record(f.attempt, f.inconclusive(attempt.ReasonFailureUnseen, message))
 	if before.Held == GuardControlProbe {
 		r := &d.Change.Record
 		r.Held, r.HeldMessage = before.Held, before.HeldMessage // the shared outage may not have ended
