@@ -99,23 +99,32 @@ func GuardNames() []string {
 	return names
 }
 
-// firstGuard evaluates the guards, and returns the first one that holds and its message. Both are empty if no guard
-// holds, or if evidence is needed first.
-func firstGuard(in Input, ev Evidence, now time.Time) (guard, message string, need Need) {
+// held is what the guards say about an action: the first that holds it and its message, nothing if none does, or the
+// evidence that they need first.
+type held struct {
+	guard, message string
+	need           Need
+}
+
+// firstGuard evaluates the guards, unless the evidence shows what they say of it already.
+func firstGuard(in Input, ev Evidence, now time.Time) held {
+	if ev.held != nil {
+		return *ev.held
+	}
 	for _, g := range guards {
 		if g.holds == nil {
 			continue
 		}
 		for _, need := range g.Needs {
 			if !ev.has(need) {
-				return "", "", need
+				return held{need: need}
 			}
 		}
 		if message := g.holds(in, ev, now); message != "" {
-			return g.Name, message, NeedNothing
+			return held{guard: g.Name, message: message}
 		}
 	}
-	return "", "", NeedNothing
+	return held{}
 }
 
 func optedOut(in Input, _ Evidence, _ time.Time) string {

@@ -136,6 +136,8 @@ type Evidence struct {
 	Workloads *Workloads
 	// Owner is the object that owns the node.
 	Owner *owner.Owner
+	// held is what the guards say of all this; nil if they were not evaluated yet.
+	held *held
 }
 
 // SlotHolder is a worker pod that should have ended and still holds a slot.
