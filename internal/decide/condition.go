@@ -53,21 +53,6 @@ func ConditionDue(want marks.Condition, have *corev1.NodeCondition, pending Pend
 	return false, pending, wait
 }
 
-// showsPass reports whether the condition of a node that needs no verification tells of a pass.
-func showsPass(in Input) bool {
-	return in.Node.Record.LastOutcome == attempt.Passed && !in.Node.Gated && !in.Node.Skip
-}
-
-// verifiedCondition is the condition of a node that needs no verification, or nil if the node never passed.
-func verifiedCondition(in Input) *marks.Condition {
-	r := in.Node.Record
-	if !showsPass(in) {
-		return nil
-	}
-	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r),
-		Message: passedMessage(r)}
-}
-
 // unsupported reports whether the node waits for a verification that it never gets, because it does not run Linux.
 func unsupported(in Input) bool { return in.Node.Gated && in.Node.OtherOS != "" && !in.Node.Skip }
 
@@ -119,9 +104,9 @@ func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition 
 }
 
 // addToCondition adds what else is known to the condition, if there is one that does not say it.
-func (d *decision) addToCondition(detail string) {
-	if d.Condition != nil && !strings.Contains(d.Condition.Message, detail) {
-		d.Condition.Message = attempt.Text(withDetail(d.Condition.Message, detail))
+func (p *Plan) addToCondition(detail string) {
+	if p.Condition != nil && !strings.Contains(p.Condition.Message, detail) {
+		p.Condition.Message = attempt.Text(withDetail(p.Condition.Message, detail))
 	}
 }
 

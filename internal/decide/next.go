@@ -53,6 +53,8 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	case (verify || in.Node.HasRecord && Eligible(in)) && d.recordFlapping():
 	case verify:
 		d.verify(current)
+	case StateOf(in, now) == StateVerified:
+		d.Plan = lookAtVerified(in, ev, now).with(d.Plan)
 	default:
 		d.idle()
 	}
@@ -60,8 +62,15 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	return d.Plan
 }
 
-// idle handles a node that needs no verification. A node that is not selected may belong to another installation, and
-// so may its marks.
+// with adds what happens to the node's pods, and when to look at them again.
+func (p Plan) with(pods Plan) Plan {
+	p.Delete, p.Keep, p.ForceDelete = pods.Delete, pods.Keep, pods.ForceDelete
+	p.requeueAfter(pods.RequeueAfter)
+	return p
+}
+
+// idle handles a node that is not ours. A node that is not selected may belong to another installation, and so may its
+// marks.
 func (d *decision) idle() {
 	if !d.in.Selected || d.reportGateRemoved() {
 		return
