@@ -53,28 +53,6 @@ func ConditionDue(want marks.Condition, have *corev1.NodeCondition, pending Pend
 	return false, pending, wait
 }
 
-// unsupported reports whether the node waits for a verification that it never gets, because it does not run Linux.
-func unsupported(in Input) bool { return in.Node.Gated && in.Node.OtherOS != "" && !in.Node.Skip }
-
-// reportUnsupportedOS reports that the gating taint of a node without Linux stays, and how to exclude such nodes.
-func (d *decision) reportUnsupportedOS() {
-	var ids []string
-	remove := ""
-	for _, t := range d.in.Node.GatedBy {
-		ids = append(ids, t.ID().String())
-		remove += " " + t.ID().String() + "-"
-	}
-	message := fmt.Sprintf("Only Linux nodes are verified. The node's label %s is %q, so %s stays",
-		corev1.LabelOSStable, d.in.Node.OtherOS, strings.Join(ids, ", "))
-	d.Condition = unknownCondition(marks.ReasonUnsupportedOS, message, d.now)
-	if c := d.in.Node.Condition; c == nil || c.Reason != marks.ReasonUnsupportedOS {
-		const fix = "Do not set this taint on such nodes (kubelet --register-with-taints, a NodePool's startupTaints, " +
-			"a node group's taints), and remove it from this node"
-		d.Events = []Event{{Reason: EventUnsupportedOS, Key: EventUnsupportedOS.Name + "/" + d.in.Node.OtherOS,
-			Message: fmt.Sprintf("%s. %s: kubectl taint nodes %s%s", message, fix, d.in.Node.Name, remove)}}
-	}
-}
-
 func lastTime(r marks.Record) time.Time { return ptr.Deref(r.LastTime, time.Time{}) }
 
 // inProgressCondition is the condition of a node while an attempt runs. A held node stays RemediationHeld.

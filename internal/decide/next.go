@@ -53,13 +53,17 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	case (verify || in.Node.HasRecord && Eligible(in)) && d.recordFlapping():
 	case verify:
 		d.verify(current)
-	case StateOf(in, now) == StateVerified:
-		d.Plan = lookAtVerified(in, ev, now).with(d.Plan)
 	default:
-		d.idle()
+		d.Plan = looks[StateOf(in, now)](in, ev, now).with(d.Plan)
 	}
 	d.avoidEviction()
 	return d.Plan
+}
+
+// looks are the decisions about a node in one state, without its pods.
+var looks = map[State]func(in Input, ev Evidence, now time.Time) Plan{
+	StateNotOurs:  lookAtNotOurs,
+	StateVerified: lookAtVerified,
 }
 
 // with adds what happens to the node's pods, and when to look at them again.
@@ -67,21 +71,6 @@ func (p Plan) with(pods Plan) Plan {
 	p.Delete, p.Keep, p.ForceDelete = pods.Delete, pods.Keep, pods.ForceDelete
 	p.requeueAfter(pods.RequeueAfter)
 	return p
-}
-
-// idle handles a node that is not ours. A node that is not selected may belong to another installation, and so may its
-// marks.
-func (d *decision) idle() {
-	if !d.in.Selected || d.reportGateRemoved() {
-		return
-	}
-	d.Condition = verifiedCondition(d.in)
-	d.reportFlapping()
-	if unsupported(d.in) {
-		d.reportUnsupportedOS()
-	}
-	d.ClearCondition = d.Condition == nil && d.in.Node.Condition != nil
-	d.requeueAfter(nextReason(d.in, d.now))
 }
 
 func (d *decision) verify(current *workerpod.Observation) {
