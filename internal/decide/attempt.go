@@ -103,9 +103,9 @@ func (d *decision) superseded(b attempt.Basis, r attempt.Result) *attempt.Result
 		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, "the node rebooted after the worker started")
 	case b.Checks != d.in.Checks:
 		return checksChanged()
-	case r.Outcome == attempt.Passed && d.in.Closed() && d.flapping() != "" &&
+	case r.Outcome == attempt.Passed && d.in.Closed() && flapping(d.in) != "" &&
 		d.now.Before(returned(d.in, d.now).Add(flappingWait)):
-		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, d.flapping())
+		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, flapping(d.in))
 	case r.Outcome == attempt.Passed && d.in.Closed() && !b.Gated:
 		return attempt.NewInconclusive(attempt.ReasonGateReturned, "the worker passed before the gating taint was added "+
 			"again")
@@ -133,7 +133,7 @@ func (d *decision) evaluate(pod workerpod.Observation, at time.Time, result atte
 		d.record(pod.Attempt, removed)
 	case d.recordPassOrSuperseded(pod.Attempt, result):
 	case result.Outcome == attempt.Failed && needsControlProbe(d.in):
-		d.attribute(failure{subject: d.subject(pod.Attempt.Number), at: at, attempt: pod.Attempt, result: &result,
+		d.settle(failure{subject: subjectOf(d.in, pod.Attempt.Number), at: at, attempt: pod.Attempt, result: result,
 			unobserved: pod.Attempt.Result != nil && !pod.Seen.UnderWay})
 	default:
 		d.record(pod.Attempt, &result)

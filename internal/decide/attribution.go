@@ -34,7 +34,7 @@ type failure struct {
 	unobserved bool
 	// attempt and result are recorded.
 	attempt attempt.Attempt
-	result  *attempt.Result
+	result  attempt.Result
 }
 
 // deadline reports whether the failure stands for a missed deadline, so that no attempt failed at a certain time.
@@ -42,8 +42,21 @@ func (f failure) deadline() bool {
 	return f.result.Check == "" && f.result.Reason == attempt.ReasonDeadline
 }
 
-// subject identifies the failure of an attempt.
-func (d *decision) subject(number int32) string { return fmt.Sprintf("%s/%d", d.in.Node.UID, number) }
+// what says in one line what failed.
+func (f failure) what() string {
+	r := f.result
+	return LastFailure(marks.Record{LastCheck: r.Check, LastReason: r.Reason, LastMessage: r.Message})
+}
+
+// inconclusive is the failure's result where it proves nothing about the node. The reason replaces what failed.
+func (f failure) inconclusive(reason, message string) *attempt.Result {
+	r := f.result
+	r.Outcome, r.Check, r.Reason, r.Message = attempt.Inconclusive, "", reason, attempt.Text(message)
+	return &r
+}
+
+// subjectOf identifies the failure of an attempt.
+func subjectOf(in Input, number int32) string { return fmt.Sprintf("%s/%d", in.Node.UID, number) }
 
 // ProbeGroup names the nodes that are compared with each other: those of one pool and profile, so of the same checks.
 // The probes of the group run on its nodes, and failures share them.
@@ -63,116 +76,167 @@ func ProbeGroups(in Input) []string {
 	return []string{ProbeGroup(in), probeGroupElsewhere(in)}
 }
 
-// attribute runs a control probe to decide whether the node is at fault. It is at fault if the same checks pass at the
-// same time on a verified node. If they fail there too, or cannot run there, the failure proves nothing about the node.
-func (d *decision) attribute(f failure) {
-	d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed. A control probe runs the same checks on a "+
-		"verified node, to show whether this node is at fault", f.attempt.Number), d.now)
-	if d.ev.Probes == nil {
-		d.Need = NeedProbes
-		return
+// cause is what a failure is attributed to.
+type cause string
+
+const (
+	causeNode   cause = "node"   // the same checks passed on a verified node at the same time
+	causeShared cause = "shared" // they failed there too, or could not be run there
+	causeUnseen cause = "unseen" // no controller observed when the failure happened
+)
+
+// finding is what attributionOf found. One of need, probe and cause is set, or none while the result of a probe is
+// awaited.
+type finding struct {
+	// cause is what the failure is attributed to, and why says why if that is not the node.
+	cause cause
+	why   string
+	// probe is the control probe to create.
+	probe *Probe
+	need  Need
+}
+
+// attributionOf finds out by a control probe whether the node is at fault. It is at fault if the same checks pass at
+// the same time on a verified node. If they fail there too, or cannot run there, the failure proves nothing about the
+// node. Nor does a failure whose time nobody knows: an outage may have ended since. If there is already a probe for it,
+// an earlier leader observed the failure.
+func attributionOf(in Input, ev Evidence, f failure, now time.Time) finding {
+	if ev.Probes == nil {
+		return finding{need: NeedProbes}
 	}
-	if d.recordUnobserved(f) {
-		return
+	own := func(o workerpod.Observation) bool { return o.Subject == f.subject }
+	if f.unobserved && !slices.ContainsFunc(*ev.Probes, own) {
+		return finding{cause: causeUnseen, why: fmt.Sprintf("the worker failed before this controller observed it, so no "+
+			"control probe ran at the same time (%s)", f.what())}
 	}
-	var passed, awaited bool
-	tried := map[string]bool{}
-	for _, probe := range *d.ev.Probes {
-		if !d.probeCounts(f, probe) {
+	compared := compare(in, f, *ev.Probes, now)
+	late := !now.Before(f.at.Add(maxAttemptDuration(in))) // the first probe has all its time
+	shared := finding{cause: causeShared}
+	switch {
+	case compared.failed != "":
+		shared.why = compared.failed
+	case compared.awaited && !late:
+		return finding{}
+	case compared.passed:
+		return finding{cause: causeNode}
+	case ev.ProbeRefused != "":
+		shared.why = "the same checks could not be run on a verified node: " + ev.ProbeRefused
+	case len(compared.tried) >= maxProbes:
+		shared.why = fmt.Sprintf("the same checks could not be run on any of %d verified nodes", len(compared.tried))
+	case late:
+		shared.why = "the same checks could not be run on a verified node in time"
+	case ev.Fleet == nil:
+		return finding{need: NeedFleet}
+	default:
+		return probeFor(in, *ev.Fleet, f, compared.tried)
+	}
+	return shared
+}
+
+// comparison is what the control probes of a failure show.
+type comparison struct {
+	// failed says which probe failed first; empty if none did.
+	failed string
+	// passed: one passed. awaited: one has no result yet.
+	passed, awaited bool
+	// tried are the names of the nodes that they ran on.
+	tried map[string]bool
+}
+
+func compare(in Input, f failure, probes []workerpod.Observation, now time.Time) comparison {
+	c := comparison{tried: map[string]bool{}}
+	for _, probe := range probes {
+		if !probeCounts(in, f, probe) {
 			continue
 		}
-		tried[probe.Node] = true
-		r := probe.Attempt.Result
-		switch {
+		c.tried[probe.Node] = true
+		switch r := probe.Attempt.Result; {
 		case r == nil:
-			awaited = awaited || d.now.Before(abandonedAt(d.in, probe))
+			c.awaited = c.awaited || now.Before(abandonedAt(in, probe))
 		case r.Outcome == attempt.Failed:
-			message := fmt.Sprintf("the same checks fail on verified node %s too (%s)", probe.Node, cmp.Or(r.Check, r.Reason))
-			d.recordSharedFault(f, message)
-			return
+			c.failed = cmp.Or(c.failed, fmt.Sprintf("the same checks fail on verified node %s too (%s)",
+				probe.Node, cmp.Or(r.Check, r.Reason)))
 		case r.Outcome == attempt.Passed:
-			passed = true
+			c.passed = true
 		}
 	}
-	late := !d.now.Before(f.at.Add(maxAttemptDuration(d.in))) // the first probe has all its time
-	switch {
-	case awaited && !late:
-		d.requeueAfter(probeRetry) // in case the watch event of its result is missed, or it has no room
-	case passed:
-		d.recordNodeFault(f)
-	case d.ev.ProbeRefused != "":
-		d.recordSharedFault(f, "the same checks could not be run on a verified node: "+d.ev.ProbeRefused)
-	case len(tried) >= maxProbes:
-		d.recordSharedFault(f, fmt.Sprintf("the same checks could not be run on any of %d verified nodes", len(tried)))
-	case late:
-		d.recordSharedFault(f, "the same checks could not be run on a verified node in time")
-	case d.ev.Fleet == nil:
-		d.Need = NeedFleet
-	default:
-		d.startProbe(f, tried)
+	return c
+}
+
+// probeFor is the next control probe for the failure. Without a node to run it on, the failure counts as shared.
+func probeFor(in Input, fleet []NodeSummary, f failure, tried map[string]bool) finding {
+	on, ok := controlNode(in, fleet, f.attempt.Number, tried)
+	if !ok {
+		same := "profile"
+		if gateAtStake(in) {
+			same = "pool and profile"
+		}
+		return finding{cause: causeShared, why: "no other verified node of the same " + same + " can run the same checks"}
 	}
+	group := ProbeGroup(in)
+	if on.Pool != in.Node.Owner.Pool {
+		group = probeGroupElsewhere(in)
+	}
+	return finding{probe: &Probe{On: on.target(), Subject: f.subject, Group: group}}
 }
 
 // probeRetry is how soon a node checks again on a probe whose result it missed.
 const probeRetry = 5 * time.Second
 
-const (
-	noControlNode        = "no other verified node of the same profile can run the same checks"
-	noControlNodeInGroup = "no other verified node of the same pool and profile can run the same checks"
-)
-
-func (d *decision) startProbe(f failure, tried map[string]bool) {
-	on, ok := d.controlNode(f.attempt.Number, tried)
+// settle plans what follows from the attribution of a failure: evidence to load, a control probe, or the record.
+func (d *decision) settle(f failure) {
+	d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed. A control probe runs the same checks on a "+
+		"verified node, to show whether this node is at fault", f.attempt.Number), d.now)
+	found := attributionOf(d.in, d.ev, f, d.now)
 	switch {
-	case ok:
-	case gateAtStake(d.in):
-		d.recordSharedFault(f, noControlNodeInGroup)
-		return
+	case found.need != NeedNothing:
+		d.Need = found.need
+	case found.probe != nil:
+		d.Probe = *found.probe
+		if d.slotFree() {
+			d.Step = StepProbe
+			d.requeueAfter(probeRetry)
+		}
+	case found.cause == causeNode:
+		d.recordNodeFault(f)
+	case found.cause == causeShared:
+		d.recordSharedFault(f, found.why)
+	case found.cause == causeUnseen:
+		d.recordUnseen(f, found.why)
 	default:
-		d.recordSharedFault(f, noControlNode)
-		return
+		d.requeueAfter(probeRetry) // in case the watch event of its result is missed, or it has no room
 	}
-	group := ProbeGroup(d.in)
-	if on.Pool != d.in.Node.Owner.Pool {
-		group = probeGroupElsewhere(d.in)
-	}
-	d.Probe = Probe{On: on.target(), Subject: f.subject, Group: group}
-	if !d.slotFree() {
-		return
-	}
-	d.Step = StepProbe
-	d.requeueAfter(probeRetry)
 }
 
 // controlNode chooses the verified node for a probe. It has the same profile, because the checks may not suit another
 // one, and is in the same pool: for the gate of a node that worked always, for a deletion if possible. One of the
 // node's architecture comes first, because an image may lack the other, then one in its zone. Each attempt gets a
 // different control node, so that one faulty node cannot decide every comparison.
-func (d *decision) controlNode(number int32, tried map[string]bool) (NodeSummary, bool) {
+func controlNode(in Input, fleet []NodeSummary, number int32, tried map[string]bool) (NodeSummary, bool) {
 	var best *NodeSummary
-	inGroup := gateAtStake(d.in)
+	inGroup := gateAtStake(in)
 	var bestRank uint64
-	for i, m := range *d.ev.Fleet {
-		if !m.CanHostProbe || m.Excluded || m.UID == d.in.Node.UID || m.Profile != d.in.Profile.Profile || tried[m.Name] {
+	for i, m := range fleet {
+		if !m.CanHostProbe || m.Excluded || m.UID == in.Node.UID || m.Profile != in.Profile.Profile || tried[m.Name] {
 			continue
 		}
-		if inGroup && m.Pool != d.in.Node.Owner.Pool {
+		if inGroup && m.Pool != in.Node.Owner.Pool {
 			continue
 		}
 		h := fnv.New64a()
-		_, _ = fmt.Fprintf(h, "%d/%s/%s", number, d.in.Node.UID, m.UID) // a hash takes everything
+		_, _ = fmt.Fprintf(h, "%d/%s/%s", number, in.Node.UID, m.UID) // a hash takes everything
 		rank := h.Sum64() >> 3
-		if m.Pool == d.in.Node.Owner.Pool {
+		if m.Pool == in.Node.Owner.Pool {
 			rank |= 1 << 63
 		}
-		if m.Arch == d.in.Node.Arch {
+		if m.Arch == in.Node.Arch {
 			rank |= 1 << 62
 		}
-		if m.Zone == d.in.Node.Zone {
+		if m.Zone == in.Node.Zone {
 			rank |= 1 << 61
 		}
 		if best == nil || rank > bestRank {
-			best, bestRank = &(*d.ev.Fleet)[i], rank
+			best, bestRank = &fleet[i], rank
 		}
 	}
 	if best == nil {
@@ -184,10 +248,10 @@ func (d *decision) controlNode(number int32, tried map[string]bool) (NodeSummary
 // probeCounts reports whether a probe ran the same checks at the same time as the failed attempt: this process observed
 // its result after the failure. If an earlier leader did, only a probe that was created for this failure counts. One on
 // the node itself, for another node, compares nothing.
-func (d *decision) probeCounts(f failure, probe workerpod.Observation) bool {
+func probeCounts(in Input, f failure, probe workerpod.Observation) bool {
 	own := probe.Subject == f.subject
 	switch {
-	case probe.Attempt.Basis.Checks != d.in.Checks, probe.Node == d.in.Node.Name:
+	case probe.Attempt.Basis.Checks != in.Checks, probe.Node == in.Node.Name:
 		return false
 	case probe.Attempt.Result == nil:
 		return true
@@ -206,12 +270,11 @@ func (d *decision) recordNodeFault(f failure) {
 	before := d.in.Node.Record
 	shared := before.Held == GuardControlProbe || SharesFailure(d.in) && !inService(d.in)
 	if shared || f.deadline() && d.spent.shared > 0 {
-		f.result.Outcome = attempt.Inconclusive
-		d.spent.shared = 0
-		d.record(f.attempt, f.result)
+		f.result.Outcome, d.spent.shared = attempt.Inconclusive, 0
+		d.record(f.attempt, &f.result)
 		return
 	}
-	d.record(f.attempt, f.result)
+	d.record(f.attempt, &f.result)
 	d.Change.Record.Probed = true
 }
 
@@ -221,22 +284,17 @@ func (d *decision) recordSharedFault(f failure, message string) {
 	d.spent.shared++
 	if gateAtStake(d.in) {
 		d.spent.attempts = 0 // a row of failures is broken
-		r := f.result
-		here := LastFailure(marks.Record{LastCheck: r.Check, LastReason: r.Reason, LastMessage: r.Message})
-		result := *f.result
-		result.Outcome, result.Check, result.Reason = attempt.Inconclusive, "", attempt.ReasonSharedFailure
-		result.Message = attempt.Text(message + "; here: " + here)
-		d.record(f.attempt, &result)
+		d.record(f.attempt, f.inconclusive(attempt.ReasonSharedFailure, message+"; here: "+f.what()))
 		if r := &d.Change.Record; r.Since != nil {
 			r.Since = r.LastTime // the deadline does not run meanwhile
 		}
 		return
 	}
 	f.result.Outcome = attempt.Inconclusive
-	d.record(f.attempt, f.result)
+	d.record(f.attempt, &f.result)
 	r := &d.Change.Record
 	r.Held, r.HeldMessage = GuardControlProbe, attempt.Text(message)
-	d.Target.Kind = d.targetKind()
+	d.Target.Kind = targetKind(d.in, d.ev)
 	d.Events = nil
 	if before.Held != GuardControlProbe {
 		d.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + eventKey(*r),
@@ -244,24 +302,12 @@ func (d *decision) recordSharedFault(f failure, message string) {
 	}
 }
 
-// recordUnobserved records a failure as inconclusive if no controller observed when it happened, and reports whether it
-// did. A control probe that runs now proves nothing about that time, because an outage may have ended since. If there
-// is already a probe for this failure, an earlier leader observed it.
-func (d *decision) recordUnobserved(f failure) bool {
+// recordUnseen records a failure as inconclusive because no controller observed when it happened.
+func (d *decision) recordUnseen(f failure, message string) {
 	before := d.in.Node.Record
-	own := func(o workerpod.Observation) bool { return o.Subject == f.subject }
-	if !f.unobserved || slices.ContainsFunc(*d.ev.Probes, own) {
-		return false
-	}
-	result := *f.result
-	why := LastFailure(marks.Record{LastCheck: result.Check, LastReason: result.Reason, LastMessage: result.Message})
-	result.Outcome, result.Check, result.Reason = attempt.Inconclusive, "", attempt.ReasonFailureUnseen
-	result.Message = attempt.Text(fmt.Sprintf(
-		"the worker failed before this controller observed it, so no control probe ran at the same time (%s)", why))
-	d.record(f.attempt, &result)
+	d.record(f.attempt, f.inconclusive(attempt.ReasonFailureUnseen, message))
 	if before.Held == GuardControlProbe {
 		r := &d.Change.Record
 		r.Held, r.HeldMessage = before.Held, before.HeldMessage // the shared outage may not have ended
 	}
-	return true
 }

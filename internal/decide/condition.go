@@ -53,43 +53,6 @@ func ConditionDue(want marks.Condition, have *corev1.NodeCondition, pending Pend
 	return false, pending, wait
 }
 
-// showsPass reports whether the condition of a node that needs no verification tells of a pass.
-func showsPass(in Input) bool {
-	return in.Node.Record.LastOutcome == attempt.Passed && !in.Node.Gated && !in.Node.Skip
-}
-
-// verifiedCondition is the condition of a node that needs no verification, or nil if the node never passed.
-func verifiedCondition(in Input) *marks.Condition {
-	r := in.Node.Record
-	if !showsPass(in) {
-		return nil
-	}
-	return &marks.Condition{Status: corev1.ConditionTrue, Reason: marks.ReasonChecksPassed, Since: lastTime(r),
-		Message: passedMessage(r)}
-}
-
-// unsupported reports whether the node waits for a verification that it never gets, because it does not run Linux.
-func unsupported(in Input) bool { return in.Node.Gated && in.Node.OtherOS != "" && !in.Node.Skip }
-
-// reportUnsupportedOS reports that the gating taint of a node without Linux stays, and how to exclude such nodes.
-func (d *decision) reportUnsupportedOS() {
-	var ids []string
-	remove := ""
-	for _, t := range d.in.Node.GatedBy {
-		ids = append(ids, t.ID().String())
-		remove += " " + t.ID().String() + "-"
-	}
-	message := fmt.Sprintf("Only Linux nodes are verified. The node's label %s is %q, so %s stays",
-		corev1.LabelOSStable, d.in.Node.OtherOS, strings.Join(ids, ", "))
-	d.Condition = unknownCondition(marks.ReasonUnsupportedOS, message, d.now)
-	if c := d.in.Node.Condition; c == nil || c.Reason != marks.ReasonUnsupportedOS {
-		const fix = "Do not set this taint on such nodes (kubelet --register-with-taints, a NodePool's startupTaints, " +
-			"a node group's taints), and remove it from this node"
-		d.Events = []Event{{Reason: EventUnsupportedOS, Key: EventUnsupportedOS.Name + "/" + d.in.Node.OtherOS,
-			Message: fmt.Sprintf("%s. %s: kubectl taint nodes %s%s", message, fix, d.in.Node.Name, remove)}}
-	}
-}
-
 func lastTime(r marks.Record) time.Time { return ptr.Deref(r.LastTime, time.Time{}) }
 
 // inProgressCondition is the condition of a node while an attempt runs. A held node stays RemediationHeld.
@@ -119,9 +82,9 @@ func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition 
 }
 
 // addToCondition adds what else is known to the condition, if there is one that does not say it.
-func (d *decision) addToCondition(detail string) {
-	if d.Condition != nil && !strings.Contains(d.Condition.Message, detail) {
-		d.Condition.Message = attempt.Text(withDetail(d.Condition.Message, detail))
+func (p *Plan) addToCondition(detail string) {
+	if p.Condition != nil && !strings.Contains(p.Condition.Message, detail) {
+		p.Condition.Message = attempt.Text(withDetail(p.Condition.Message, detail))
 	}
 }
 
@@ -172,7 +135,7 @@ func (d *decision) betweenAttempts() *marks.Condition {
 		switch {
 		case r.Deletion != nil:
 			then = beingDeleted(*r.Deletion)
-		case d.carriesCondition():
+		case carriesCondition(d.in):
 			then = fmt.Sprintf("; condition %s asks for remediation%s", d.in.Config.NodeManagement.Remediation.Condition.Type,
 				then)
 		case then == "":

@@ -240,14 +240,14 @@ func (d *decision) inconclusiveAttempt() bool {
 // recordDeadline records the next attempt as failed because the deadline passed at the given time.
 func (d *decision) recordDeadline(at time.Time) {
 	a := d.in.NextAttempt()
-	result := &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonDeadline,
+	result := attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonDeadline,
 		Message: attempt.Text(d.blockedBy())}
 	if !needsControlProbe(d.in) {
-		d.record(a, result)
+		d.record(a, &result)
 		return
 	}
 	shown := d.Condition
-	d.attribute(failure{subject: d.subject(a.Number), at: at, attempt: a, result: result})
+	d.settle(failure{subject: subjectOf(d.in, a.Number), at: at, attempt: a, result: result})
 	if d.Step != StepRecord {
 		d.Condition = shown // no attempt failed; reportDeadline says what keeps the node
 	}

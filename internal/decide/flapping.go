@@ -82,11 +82,11 @@ func (d *decision) awaitOneMachine() bool {
 }
 
 // reportFlapping adds to the condition that two machines report under the node's name.
-func (d *decision) reportFlapping() { d.addToCondition(d.flapping()) }
+func (d *decision) reportFlapping() { d.addToCondition(flapping(d.in)) }
 
-// flapping holds an action on a node under whose name two machines report.
-func (d *decision) flapping() string {
-	if f := d.in.Node.Record.Flapping; f != nil {
+// flapping says that two machines report under the node's name; empty if not. No action is taken on such a node.
+func flapping(in Input) string {
+	if f := in.Node.Record.Flapping; f != nil {
 		return flappingText(f.BootIDs)
 	}
 	return ""

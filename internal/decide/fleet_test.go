@@ -124,7 +124,7 @@ func TestControl(t *testing.T) {
 		"of another profile":    {[]NodeSummary{{Name: "m", UID: "m", Pool: "pool", Profile: "gpu", CanHostProbe: true}}, nil, ""},
 		"one that has its name": {[]NodeSummary{{Name: "n", UID: "u0", Pool: "pool", CanHostProbe: true}}, nil, "n"},
 	} {
-		on, ok := newDecision(in, Evidence{Fleet: &tc.fleet}, now).controlNode(1, tc.tried)
+		on, ok := controlNode(in, tc.fleet, 1, tc.tried)
 		if on.Name != tc.want || ok != (tc.want != "") {
 			t.Errorf("%s: %+v, want %q", name, on, tc.want)
 		}

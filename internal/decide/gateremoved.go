@@ -3,6 +3,7 @@ package decide
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -25,45 +26,43 @@ func OpenedUnverified(in Input) bool {
 		in.LocalWorker == nil && Eligible(in)
 }
 
-// reportGateRemoved reports a node that was opened unverified, and who removed the taint. If admission promises the
-// gate, it is put back, with a record: if it is removed again, the node is verified without it. What a person removed,
-// or what this process did not see on the node, is not put back. It reports whether the node is one.
-func (d *decision) reportGateRemoved() bool {
-	c := d.in.Node.Condition
+// gateRemovedPlan reports a node that was opened unverified, and who removed the taint. If admission promises the gate,
+// it is put back, with a record: if it is removed again, the node is verified without it. What a person removed, or
+// what this process did not see on the node, is not put back.
+func gateRemovedPlan(in Input, ev Evidence, now time.Time) (p Plan) {
+	c := in.Node.Condition
 	switch {
-	case !OpenedUnverified(d.in):
-		return false
 	case c != nil && c.Reason == marks.ReasonGateRemoved:
-		return true
-	case !d.ev.Fresh:
-		d.Need = NeedFresh // the cache does not have who wrote the node
-		return true
+		return p
+	case !ev.Fresh:
+		p.Need = NeedFresh // the cache does not have who wrote the node
+		return p
 	}
-	by := marks.Writer(d.in.Node.ManagedFields, "spec", "taints")
+	by := marks.Writer(in.Node.ManagedFields, "spec", "taints")
 	text := "The gating taint was removed before the node was verified, and not by kube-node-ready: "
 	if by == "" {
 		text += "the Node does not show by whom, but the API server's audit log does"
 	} else {
 		text += "field manager " + attempt.Text(by) + " wrote the taints last"
 	}
-	promised := d.in.Config.Admission.Mode != config.AdmissionOff
-	if promised && !d.in.GateOpenSeen.IsZero() && !strings.HasPrefix(by, "kubectl") {
+	promised := in.Config.Admission.Mode != config.AdmissionOff
+	if promised && !in.GateOpenSeen.IsZero() && !strings.HasPrefix(by, "kubectl") {
 		text += ". admission.mode promises the taint, so it is put back once"
-		r := marks.Record{NodeUID: d.in.Node.UID, BootID: d.in.Node.BootID, LastReason: attempt.ReasonGateRemoved,
-			LastMessage: attempt.Text(text), Sequence: d.in.VanishedAttempt}
-		for _, p := range d.in.Pods { // a worker that began under the earlier gate does not open this one
-			if p.Purpose == workerpod.PurposeVerify {
-				r.Sequence = max(r.Sequence, p.Attempt.Number)
+		r := marks.Record{NodeUID: in.Node.UID, BootID: in.Node.BootID, LastReason: attempt.ReasonGateRemoved,
+			LastMessage: attempt.Text(text), Sequence: in.VanishedAttempt}
+		for _, pod := range in.Pods { // a worker that began under the earlier gate does not open this one
+			if pod.Purpose == workerpod.PurposeVerify {
+				r.Sequence = max(r.Sequence, pod.Attempt.Number)
 			}
 		}
-		d.Step, d.Change = StepRecord, marks.Change{Record: r, Gate: marks.GateClose, GateTaints: d.in.Profile.Taints}
+		p.Step, p.Change = StepRecord, marks.Change{Record: r, Gate: marks.GateClose, GateTaints: in.Profile.Taints}
 	} else {
-		text += ". The node is open and unverified. To verify it, put the taint back: kubectl taint nodes " + d.in.Node.Name
-		for _, t := range d.in.Profile.Taints {
+		text += ". The node is open and unverified. To verify it, put the taint back: kubectl taint nodes " + in.Node.Name
+		for _, t := range in.Profile.Taints {
 			text += " " + t.ID().String()
 		}
-		d.Condition = unknownCondition(marks.ReasonGateRemoved, text, d.now)
+		p.Condition = unknownCondition(marks.ReasonGateRemoved, text, now)
 	}
-	d.Events = []Event{{Reason: EventGateRemoved, Key: "taints/" + by, Message: text}}
-	return true
+	p.Events = []Event{{Reason: EventGateRemoved, Key: "taints/" + by, Message: text}}
+	return p
 }

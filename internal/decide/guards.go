@@ -23,7 +23,7 @@ type Guard struct {
 	// About says when it holds, for the documentation.
 	About string
 	// holds returns why the action is held, or an empty string. It is nil for a guard that is evaluated elsewhere.
-	holds func(*decision) string
+	holds func(in Input, ev Evidence, now time.Time) string
 }
 
 // Names of the guards.
@@ -50,41 +50,41 @@ var guards = Guards()
 // different costs is listed twice. The dry run is last, so that it reports only actions that would really be taken.
 func Guards() []Guard {
 	return []Guard{
-		{GuardDoNotDelete, nil, "an annotation of the node opts the node out, or the node is virtual", (*decision).optedOut},
+		{GuardDoNotDelete, nil, "an annotation of the node opts the node out, or the node is virtual", optedOut},
 		{GuardControlPlane, nil,
-			"the node is a control-plane node, and `includeControlPlane` is off", (*decision).controlPlane},
+			"the node is a control-plane node, and `includeControlPlane` is off", controlPlane},
 		{GuardNeverVerifiedOnly, nil,
-			"the node was verified before, so its taint quarantines it", (*decision).verifiedBefore},
+			"the node was verified before, so its taint quarantines it", verifiedBefore},
 		{GuardBootIDFlapping, nil, "two machines report under the node's name: their boot IDs alternate",
-			(*decision).flapping},
+			func(in Input, _ Evidence, _ time.Time) string { return flapping(in) }},
 		{GuardCondition, nil, "with `remediation.action: condition`, another program already set the condition",
-			(*decision).foreignCondition},
+			foreignCondition},
 		{GuardControlProbe, []Need{NeedProbes},
 			"the same checks also fail on a verified node, or no verified node can run them", nil},
 		{GuardPaused, []Need{NeedLedger},
 			"`kubectl node-ready pause` stopped remediation: the ledger has the annotation `node-ready/paused`",
-			(*decision).paused},
+			paused},
 		{GuardMaxDeletionsPerHour, []Need{NeedLedger},
 			"the limit of actions in the last hour is reached, or the ledger cannot be read or is less than an hour old",
-			(*decision).deletedPerHour},
+			deletedPerHour},
 		{GuardMaxUnhealthy, []Need{NeedCounts},
 			"too many nodes of the NodePool, or of the cluster, failed or were deleted within the window",
-			(*decision).unhealthy},
+			unhealthy},
 		{GuardMaxUnhealthyPerZone, []Need{NeedCounts},
 			"too many nodes of the node's zone, over all pools, failed or were deleted within the window",
-			(*decision).unhealthyZone},
+			unhealthyZone},
 		{GuardMaxInFlight, []Need{NeedCounts},
 			"the NodePool, or the cluster, has reached its limit of nodes that are being deleted or repaired",
-			(*decision).inFlight},
-		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", (*decision).workloads},
+			inFlight},
+		{GuardSparePods, []Need{NeedWorkloads}, "the node runs ordinary pods", workloads},
 		{GuardControlPlane, []Need{NeedWorkloads}, "the node runs a static pod of an API server or etcd, or its pods are " +
-			"unknown, and `includeControlPlane` is off", (*decision).controlPlanePods},
+			"unknown, and `includeControlPlane` is off", controlPlanePods},
 		{owner.Guard, []Need{NeedOwner},
 			"the node's owner (its " + strings.Join(owner.Names(), " or ") + ") is missing or ambiguous",
-			func(d *decision) string { return d.ev.Owner.Problem }},
+			func(_ Input, ev Evidence, _ time.Time) string { return ev.Owner.Problem }},
 		{GuardDoNotDelete, []Need{NeedOwner},
-			"`karpenter.sh/do-not-disrupt` on its owner opts the node out", (*decision).ownerOptedOut},
-		{GuardDryRun, []Need{NeedOwner}, "`remediation.dryRun` is on: it reports what would be done", (*decision).dryRun},
+			"`karpenter.sh/do-not-disrupt` on its owner opts the node out", ownerOptedOut},
+		{GuardDryRun, []Need{NeedOwner}, "`remediation.dryRun` is on: it reports what would be done", reportOnly},
 	}
 }
 
@@ -99,36 +99,64 @@ func GuardNames() []string {
 	return names
 }
 
-func (d *decision) optedOut() string {
+// held is what the guards say about an action: the first that holds it and its message, nothing if none does, or the
+// evidence that they need first.
+type held struct {
+	guard, message string
+	need           Need
+}
+
+// firstGuard evaluates the guards, unless the evidence shows what they say of it already.
+func firstGuard(in Input, ev Evidence, now time.Time) held {
+	if ev.held != nil {
+		return *ev.held
+	}
+	for _, g := range guards {
+		if g.holds == nil {
+			continue
+		}
+		for _, need := range g.Needs {
+			if !ev.has(need) {
+				return held{need: need}
+			}
+		}
+		if message := g.holds(in, ev, now); message != "" {
+			return held{guard: g.Name, message: message}
+		}
+	}
+	return held{}
+}
+
+func optedOut(in Input, _ Evidence, _ time.Time) string {
 	switch {
-	case d.in.Node.Virtual:
+	case in.Node.Virtual:
 		return "the node's labels mark it as virtual, so no machine is behind it"
-	case !d.in.Node.DoNotDelete:
+	case !in.Node.DoNotDelete:
 		return ""
 	}
 	return fmt.Sprintf("the node carries %s, %s, %s or %s", marks.AnnotationDoNotDelete, owner.AnnotationDoNotDisrupt,
 		owner.AnnotationDoNotRepair, marks.AnnotationCAPISkipRemediation)
 }
 
-func (d *decision) ownerOptedOut() string {
-	if d.ev.Owner.OptedOut == "" {
+func ownerOptedOut(_ Input, ev Evidence, _ time.Time) string {
+	if ev.Owner.OptedOut == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s %s carries %s", d.ev.Owner.Kind, d.ev.Owner.Name, d.ev.Owner.OptedOut)
+	return fmt.Sprintf("%s %s carries %s", ev.Owner.Kind, ev.Owner.Name, ev.Owner.OptedOut)
 }
 
-func (d *decision) controlPlane() string {
-	if !protected(d.in) {
+func controlPlane(in Input, _ Evidence, _ time.Time) string {
+	if !protected(in) {
 		return ""
 	}
 	return "no action is taken on a control-plane node unless nodeManagement.includeControlPlane is on"
 }
 
 // controlPlanePods finds the control plane that no label shows. In doubt, it holds.
-func (d *decision) controlPlanePods() string {
-	w := d.ev.Workloads
+func controlPlanePods(in Input, ev Evidence, _ time.Time) string {
+	w := ev.Workloads
 	switch {
-	case d.in.Config.NodeManagement.IncludeControlPlane:
+	case in.Config.NodeManagement.IncludeControlPlane:
 		return ""
 	case w.Problem != "":
 		return w.Problem
@@ -139,59 +167,59 @@ func (d *decision) controlPlanePods() string {
 		"nodeManagement.includeControlPlane is on", w.ControlPlane)
 }
 
-func (d *decision) verifiedBefore() string {
-	r := d.in.Node.Record
-	if !*d.in.Config.NodeManagement.Remediation.NeverVerifiedOnly || !r.MayHaveVerified() {
+func verifiedBefore(in Input, _ Evidence, _ time.Time) string {
+	r := in.Node.Record
+	if !*in.Config.NodeManagement.Remediation.NeverVerifiedOnly || !r.MayHaveVerified() {
 		return ""
 	}
 	return fmt.Sprintf("the node counts as verified since %s, so its taint quarantines it and no action is taken",
 		r.VerifiedTime.UTC().Format(time.RFC3339))
 }
 
-func (d *decision) paused() string {
-	if d.ev.Ledger.Paused == "" {
+func paused(_ Input, ev Evidence, _ time.Time) string {
+	if ev.Ledger.Paused == "" {
 		return ""
 	}
-	return fmt.Sprintf("remediation is paused (%s); to continue, run kubectl node-ready resume", d.ev.Ledger.Paused)
+	return fmt.Sprintf("remediation is paused (%s); to continue, run kubectl node-ready resume", ev.Ledger.Paused)
 }
 
-func (d *decision) workloads() string {
-	if !*d.in.Config.NodeManagement.Remediation.SparePodsOtherThanDaemonSets {
+func workloads(in Input, ev Evidence, _ time.Time) string {
+	if !*in.Config.NodeManagement.Remediation.SparePodsOtherThanDaemonSets {
 		return ""
 	}
-	return d.ev.Workloads.occupied()
+	return ev.Workloads.occupied()
 }
 
-func (d *decision) dryRun() string {
-	if !d.in.Config.NodeManagement.Remediation.DryRun {
+func reportOnly(in Input, ev Evidence, _ time.Time) string {
+	if !in.Config.NodeManagement.Remediation.DryRun {
 		return ""
 	}
-	if m := d.in.Config.NodeManagement.Remediation; m.Action == config.ActionCondition {
+	if m := in.Config.NodeManagement.Remediation; m.Action == config.ActionCondition {
 		return fmt.Sprintf("would set condition %s=%s", m.Condition.Type, m.Condition.Status)
 	}
-	return fmt.Sprintf("would delete %s %s", d.ev.Owner.Kind, d.ev.Owner.Name)
+	return fmt.Sprintf("would delete %s %s", ev.Owner.Kind, ev.Owner.Name)
 }
 
 // LookBack is how far back the guards count actions: an hour, or the window if that is longer.
 func LookBack(r config.Remediation) time.Duration { return max(time.Hour, r.Window.Duration) }
 
-func (d *decision) deletedPerHour() string {
-	if d.ev.Ledger.Problem != "" {
-		return d.ev.Ledger.Problem
+func deletedPerHour(in Input, ev Evidence, now time.Time) string {
+	if ev.Ledger.Problem != "" {
+		return ev.Ledger.Problem
 	}
-	r := d.in.Config.NodeManagement.Remediation
+	r := in.Config.NodeManagement.Remediation
 	// A dry run does nothing, and may not begin a ledger.
-	if known := d.ev.Ledger.CompleteSince.Add(LookBack(r)); d.now.Before(known) && !r.DryRun {
+	if known := ev.Ledger.CompleteSince.Add(LookBack(r)); now.Before(known) && !r.DryRun {
 		return fmt.Sprintf("the ledger of remediations starts at %s and shows no earlier actions, so no action is taken "+
 			"until %s",
-			d.ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
+			ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
 	}
-	if _, counted := d.began(); counted {
+	if _, counted := began(in, ev, now); counted {
 		return "" // the limit counted it then
 	}
 	limit, n := *r.MaxDeletionsPerHour, int32(0)
-	for _, entry := range d.ev.Ledger.Entries {
-		if d.now.Sub(entry.Time.Time) < time.Hour {
+	for _, entry := range ev.Ledger.Entries {
+		if now.Sub(entry.Time.Time) < time.Hour {
 			n++
 		}
 	}
@@ -203,46 +231,46 @@ func (d *decision) deletedPerHour() string {
 
 // began is when the node's action was let through, if it was: it is in the ledger since the node last passed, or the
 // node carries the condition. Such an action is not held again by what began later.
-func (d *decision) began() (at time.Time, ok bool) {
-	condition := d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition
-	if d.ev.Ledger == nil { // earlier guards load it
+func began(in Input, ev Evidence, now time.Time) (at time.Time, ok bool) {
+	condition := in.Config.NodeManagement.Remediation.Action == config.ActionCondition
+	if ev.Ledger == nil { // earlier guards load it
 		return time.Time{}, false
 	}
-	if e := entered(d.in, *d.ev.Ledger, d.targetKind(), d.now); e != nil {
+	if e := entered(in, *ev.Ledger, targetKind(in, ev), now); e != nil {
 		return e.Time.Time, true
 	}
-	if !condition || !d.carriesCondition() {
+	if !condition || !carriesCondition(in) {
 		return time.Time{}, false
 	}
-	for _, c := range d.in.Node.RemediationConditions {
-		if c.Type == d.in.Config.NodeManagement.Remediation.Condition.Type {
+	for _, c := range in.Node.RemediationConditions {
+		if c.Type == in.Config.NodeManagement.Remediation.Condition.Type {
 			at = c.LastTransitionTime.Time
 		}
 	}
 	return at, true
 }
 
-func (d *decision) unhealthy() string {
-	of := cmp.Or(d.in.Node.Owner.PoolName(), "the cluster")
-	limit := d.in.Config.NodeManagement.Remediation.MaxUnhealthy
-	return d.tooMany("maxUnhealthy", limit, of, group{pool: d.in.Node.Owner.Pool})
+func unhealthy(in Input, ev Evidence, _ time.Time) string {
+	of := cmp.Or(in.Node.Owner.PoolName(), "the cluster")
+	limit := in.Config.NodeManagement.Remediation.MaxUnhealthy
+	return tooMany(in, ev, "maxUnhealthy", limit, of, group{pool: in.Node.Owner.Pool})
 }
 
 // unhealthyZone counts the node's zone over all pools, since an outage of a zone affects every pool in it. A node
 // without a zone has no limit.
-func (d *decision) unhealthyZone() string {
-	limit := d.in.Config.NodeManagement.Remediation.MaxUnhealthyPerZone
-	if limit == nil || d.in.Node.Zone == "" {
+func unhealthyZone(in Input, ev Evidence, _ time.Time) string {
+	limit := in.Config.NodeManagement.Remediation.MaxUnhealthyPerZone
+	if limit == nil || in.Node.Zone == "" {
 		return ""
 	}
-	return d.tooMany("maxUnhealthyPerZone", limit, "zone "+d.in.Node.Zone, group{zone: d.in.Node.Zone})
+	return tooMany(in, ev, "maxUnhealthyPerZone", limit, "zone "+in.Node.Zone, group{zone: in.Node.Zone})
 }
 
 // tooMany says that more nodes of the group are unhealthy than the limit allows. It is empty if not. Unlike the limits
 // on the rate of actions, it also holds an action that was let through, by what came after it: in an outage that grows,
 // a repairer that has not acted yet must not act. A condition so goes, and returns once the outage is over.
-func (d *decision) tooMany(field string, limit *intstr.IntOrString, of string, g group) string {
-	n := d.ev.Counts.of(d.in, g)
+func tooMany(in Input, ev Evidence, field string, limit *intstr.IntOrString, of string, g group) string {
+	n := ev.Counts.of(in, g)
 	// Rounded up, as Karpenter's node repair does (sigs.k8s.io/karpenter pkg/controllers/node/health).
 	most, err := intstr.GetScaledValueFromIntOrPercent(limit, n.total, true)
 	if err != nil {
@@ -252,7 +280,7 @@ func (d *decision) tooMany(field string, limit *intstr.IntOrString, of string, g
 		return ""
 	}
 	return fmt.Sprintf("%d of %d nodes of %s failed or were deleted within %s, more than %s (%d)",
-		n.bad, n.total, of, d.in.Config.NodeManagement.Remediation.Window.Duration, limit.String(), most)
+		n.bad, n.total, of, in.Config.NodeManagement.Remediation.Window.Duration, limit.String(), most)
 }
 
 // maxNamed is how many nodes a message names.
@@ -261,16 +289,16 @@ const maxNamed = 3
 // inFlight counts the nodes that still exist although their deletion is in the ledger or in their record. A deletion
 // that hangs, for example on a finalizer or an endless drain, blocks the next deletion. The record blocks it until the
 // node is gone, and the ledger blocks it for the window. An action that was let through is held by earlier ones only.
-func (d *decision) inFlight() string {
+func inFlight(in Input, ev Evidence, now time.Time) string {
 	var names []string
-	at, counted := d.began()
-	for _, n := range d.ev.Counts.deleting {
-		if n.uid != d.in.Node.UID && (!counted || n.began.Before(at)) &&
-			slices.ContainsFunc(n.pools, func(pool string) bool { return samePool(d.in, pool) }) {
+	at, counted := began(in, ev, now)
+	for _, n := range ev.Counts.deleting {
+		if n.uid != in.Node.UID && (!counted || n.began.Before(at)) &&
+			slices.ContainsFunc(n.pools, func(pool string) bool { return samePool(in, pool) }) {
 			names = append(names, n.name)
 		}
 	}
-	limit := int(*d.in.Config.NodeManagement.Remediation.MaxInFlight)
+	limit := int(*in.Config.NodeManagement.Remediation.MaxInFlight)
 	if len(names) < limit {
 		return ""
 	}

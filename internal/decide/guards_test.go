@@ -56,7 +56,7 @@ func TestGuardsUseNoMoreThanTheyNeed(t *testing.T) {
 		for _, n := range g.Needs {
 			full.load(&in, &ev, n)
 		}
-		if held := g.holds(newDecision(in, ev, now)); held != "" {
+		if held := g.holds(in, ev, now); held != "" {
 			t.Errorf("%s: %s", g.Name, held)
 		}
 	}

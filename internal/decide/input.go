@@ -3,6 +3,7 @@
 // Next is the entry, and Resolve loads the evidence that it needs. A decision goes through these files:
 //
 //   - eligible.go: whether the node must be verified
+//   - state.go: the state of a node; not_ours.go, verified.go: what follows in that state
 //   - pods.go, termination.go: which worker pods are deleted, kept or waited for
 //   - remediation.go, guards.go, fleet.go: an intended deletion, and what holds one
 //   - remediationcondition.go: whether a condition should ask a repairer to act on the node
@@ -136,6 +137,8 @@ type Evidence struct {
 	Workloads *Workloads
 	// Owner is the object that owns the node.
 	Owner *owner.Owner
+	// held is what the guards say of all this; nil if they were not evaluated yet.
+	held *held
 }
 
 // SlotHolder is a worker pod that should have ended and still holds a slot.

@@ -243,6 +243,11 @@ func (m *model) reconcile(name string) bool {
 	return false
 }
 
+func aboutCondition(in decide.Input, ev decide.Evidence, now time.Time) decide.Plan {
+	condition, _ := decide.Remediation(in, ev, now)
+	return condition
+}
+
 // remediate does the same with the condition that asks for remediation as the deletion reconciler. It reports whether it
 // changed the node.
 func (m *model) remediate(name string) bool {
@@ -255,7 +260,7 @@ func (m *model) remediate(name string) bool {
 	for _, need := range []decide.Need{decide.NeedLedger, decide.NeedCounts, decide.NeedWorkloads, decide.NeedOwner} {
 		loaders[need] = func(decide.Plan) error { m.load(&ev, need, in); return nil }
 	}
-	plan, err := decide.ResolveWith(decide.RemediationCondition, &in, &ev, func() time.Time { return m.now }, loaders)
+	plan, err := decide.ResolveWith(aboutCondition, &in, &ev, func() time.Time { return m.now }, loaders)
 	if err != nil {
 		m.failed("%s", err)
 	}

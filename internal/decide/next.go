@@ -54,25 +54,23 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	case verify:
 		d.verify(current)
 	default:
-		d.idle()
+		d.Plan = looks[StateOf(in, now)](in, ev, now).with(d.Plan)
 	}
 	d.avoidEviction()
 	return d.Plan
 }
 
-// idle handles a node that needs no verification. A node that is not selected may belong to another installation, and
-// so may its marks.
-func (d *decision) idle() {
-	if !d.in.Selected || d.reportGateRemoved() {
-		return
-	}
-	d.Condition = verifiedCondition(d.in)
-	d.reportFlapping()
-	if unsupported(d.in) {
-		d.reportUnsupportedOS()
-	}
-	d.ClearCondition = d.Condition == nil && d.in.Node.Condition != nil
-	d.requeueAfter(nextReason(d.in, d.now))
+// looks are the decisions about a node in one state, without its pods.
+var looks = map[State]func(in Input, ev Evidence, now time.Time) Plan{
+	StateNotOurs:  lookAtNotOurs,
+	StateVerified: lookAtVerified,
+}
+
+// with adds what happens to the node's pods, and when to look at them again.
+func (p Plan) with(pods Plan) Plan {
+	p.Delete, p.Keep, p.ForceDelete = pods.Delete, pods.Keep, pods.ForceDelete
+	p.requeueAfter(pods.RequeueAfter)
+	return p
 }
 
 func (d *decision) verify(current *workerpod.Observation) {

@@ -38,59 +38,84 @@ type Workloads struct {
 	Problem string
 }
 
-// remediate decides whether to delete a node that exhausted its retries. If confirmed is true, its last failure was
+// action is what to do about a node that exhausted its retries.
+type action string
+
+const (
+	actionLeave  action = "leave"  // its owner is being deleted, and the record says so
+	actionIntend action = "intend" // its owner is being deleted, and the record is to say so
+	actionDrop   action = "drop"   // the intended deletion did not happen, and another attempt must confirm it
+	actionHold   action = "hold"   // a guard holds the action
+	actionAsk    action = "ask"    // a condition asks a repairer to act; see Remediation
+	actionDelete action = "delete" // the owner is deleted
+)
+
+// remedy is what remedyOf decided. It has an action, or the evidence that it needs.
+type remedy struct {
+	action action
+	// held is what the guards say, for actionHold.
+	held held
+	// target is the object of actionIntend and actionDelete.
+	target owner.Target
+	need   Need
+}
+
+// remedyOf decides what to do about a node that exhausted its retries. If confirmed is true, its last failure was
 // observed recently.
-func (d *decision) remediate(confirmed bool) {
-	r := d.in.Node.Record
-	if r.Deletion != nil {
-		if d.ev.Owner == nil {
-			d.Need = NeedOwner
-			return
-		}
+func remedyOf(in Input, ev Evidence, confirmed bool, now time.Time) remedy {
+	if r := in.Node.Record; r.Deletion != nil {
 		switch {
-		case d.ev.Owner.Terminating && r.Held == "":
-			return // no attempt while the owner is deleted
-		case d.ev.Owner.Terminating:
-			d.recordIntent(d.ev.Owner.Target) // an earlier lookup failed, this one succeeded
-			return
-		case d.ev.Owner.Problem != "" && r.Deletion.Kind != owner.Node:
-			d.recordGuard(owner.Guard, d.ev.Owner.Problem) // it may be terminating already
-			return
+		case ev.Owner == nil:
+			return remedy{need: NeedOwner}
+		case ev.Owner.Terminating && r.Held == "":
+			return remedy{action: actionLeave}
+		case ev.Owner.Terminating: // an earlier lookup failed, this one succeeded
+			return remedy{action: actionIntend, target: ev.Owner.Target}
+		case ev.Owner.Problem != "" && r.Deletion.Kind != owner.Node: // it may be terminating already
+			return remedy{action: actionHold, held: held{guard: owner.Guard, message: ev.Owner.Problem}}
+		case !confirmed && ev.Fresh:
+			// The intent is old, or from before a reboot or another configuration. A list of owners that is a few seconds old
+			// may not show the deletion.
+			return remedy{action: actionDrop}
 		case !confirmed:
-			// The intent is old, or from before a reboot or another configuration, and the deletion did not happen. A new
-			// attempt must confirm it. A list of owners that is a few seconds old may not show the deletion.
-			if !d.ev.Fresh {
-				d.Need = NeedFresh
-				return
-			}
-			r.Deletion, r.Held, r.HeldMessage = nil, "", ""
-			d.Step, d.Change = StepRecord, marks.Change{Record: r}
-			return
+			return remedy{need: NeedFresh}
 		}
 	}
-	guard, message := d.heldBy()
-	if d.Need != NeedNothing {
-		return
+	by := firstGuard(in, ev, now)
+	switch {
+	case by.need != NeedNothing:
+		return remedy{need: by.need}
+	case by.guard != "":
+		return remedy{action: actionHold, held: by}
+	case in.Config.NodeManagement.Remediation.Action == config.ActionCondition && !ev.Owner.Terminating:
+		return remedy{action: actionAsk}
+	case !ev.Fresh:
+		return remedy{need: NeedFresh} // all evidence is then loaded again from the API server
+	case ev.Owner.Terminating:
+		return remedy{action: actionIntend, target: ev.Owner.Target}
 	}
-	asks := d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition
-	if guard != "" || asks && !d.ev.Owner.Terminating {
-		d.recordGuard(guard, message) // RemediationCondition does the rest
-		return
-	}
-	if !d.ev.Fresh {
-		d.Need = NeedFresh // all evidence is then loaded again from the API server
-		return
-	}
-	target := d.ev.Owner.Target
-	if d.ev.Owner.Terminating {
+	return remedy{action: actionDelete, target: ev.Owner.Target}
+}
+
+// remediate plans what remedyOf decides.
+func (d *decision) remediate(confirmed bool) {
+	r, found := d.in.Node.Record, remedyOf(d.in, d.ev, confirmed, d.now)
+	d.Need = found.need
+	switch target := found.target; found.action {
+	case actionDrop:
+		r.Deletion, r.Held, r.HeldMessage = nil, "", ""
+		d.Step, d.Change = StepRecord, marks.Change{Record: r}
+	case actionHold, actionAsk:
+		d.recordGuard(found.held.guard, found.held.message)
+	case actionIntend:
 		d.recordIntent(target)
-		return
+	case actionDelete:
+		d.recordIntent(target)
+		d.Step, d.Target, d.Cause = StepDelete, target, d.remediationCause()
+		d.Events = []Event{remediationStarted(r, fmt.Sprintf("%s %s is deleted", target.Kind, target.Name), d.Cause),
+			{Reason: EventDeleted(target.Kind), Key: target.UID,
+				Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
 	}
-	d.recordIntent(target)
-	d.Step, d.Target, d.Cause = StepDelete, target, d.remediationCause()
-	d.Events = []Event{remediationStarted(r, fmt.Sprintf("%s %s is deleted", target.Kind, target.Name), d.Cause),
-		{Reason: EventDeleted(target.Kind), Key: target.UID,
-			Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
 }
 
 // remediationStarted is the event about an action that begins.
@@ -124,14 +149,14 @@ func (d *decision) remediationCause() string {
 
 // targetKind is the kind of the object that a deletion of the node would delete, as far as that is known, or
 // marks.KindCondition.
-func (d *decision) targetKind() string {
-	if d.in.Config.NodeManagement.Remediation.Action == config.ActionCondition {
+func targetKind(in Input, ev Evidence) string {
+	if in.Config.NodeManagement.Remediation.Action == config.ActionCondition {
 		return marks.KindCondition
 	}
-	if d.ev.Owner != nil && d.ev.Owner.Name != "" {
-		return d.ev.Owner.Kind
+	if ev.Owner != nil && ev.Owner.Name != "" {
+		return ev.Owner.Kind
 	}
-	return d.in.Node.Owner.Kind
+	return in.Node.Owner.Kind
 }
 
 // recordIntent records the object that is about to be deleted. The API server refuses the write if the node has changed
@@ -161,7 +186,7 @@ func (d *decision) recordGuard(guard, message string) {
 		d.Need = NeedFresh
 		return
 	}
-	d.Target.Kind = d.targetKind()
+	d.Target.Kind = targetKind(d.in, d.ev)
 	if r.Held != guard {
 		r.Held, r.HeldMessage = guard, attempt.Text(message)
 		if guard != "" {
@@ -183,24 +208,4 @@ func heldEvent(r marks.Record, guard, message string) Event {
 		e.Reason = EventQuarantined
 	}
 	return e
-}
-
-// heldBy evaluates the guards, and returns the first one that holds and its message. Both are empty if no guard holds,
-// or if the plan needs evidence first.
-func (d *decision) heldBy() (guard, message string) {
-	for _, g := range guards {
-		if g.holds == nil {
-			continue
-		}
-		for _, need := range g.Needs {
-			if !d.ev.has(need) {
-				d.Need = need
-				return "", ""
-			}
-		}
-		if message := g.holds(d); message != "" {
-			return g.Name, message
-		}
-	}
-	return "", ""
 }

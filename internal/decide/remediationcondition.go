@@ -18,25 +18,40 @@ import (
 // look: it is on the node exactly while requiresRemediation is true. What it needs to remember, that the limits counted
 // it, is in the ledger.
 
-// MayChangeCondition reports whether RemediationCondition may have something to do: the node carries the condition, or
+// mayChangeCondition reports whether remediationCondition may have something to do: the node carries the condition, or
 // its retries are exhausted. It costs nothing.
-func MayChangeCondition(in Input) bool {
+func mayChangeCondition(in Input) bool {
 	return len(in.Node.RemediationConditions) > 0 || exhaustedHere(in)
 }
 
-// RemediationCondition decides what to change so that the node carries the condition exactly while it should. The step
-// is StepRemoveConditions, StepSetCondition or none. A condition that is set does not wait for the removal of others.
-func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
+// Remediation decides in two plans what the deletion queue does about a node. condition is what to change so that the
+// node carries the condition exactly while it should. Its step is StepRemoveConditions, StepSetCondition or none. then
+// is what Next decides, unless condition needs evidence first, or sets the condition. One evaluation of the guards
+// serves both.
+func Remediation(in Input, ev Evidence, now time.Time) (condition, then Plan) {
+	condition, ev.held = remediationCondition(in, ev, now)
+	switch {
+	case condition.Need != NeedNothing:
+		return condition, Plan{Need: condition.Need}
+	case condition.Step == StepSetCondition:
+		return condition, Plan{}
+	}
+	return condition, Next(in, ev, now)
+}
+
+// remediationCondition decides about the condition alone, and returns what the guards say; nil if they were not
+// evaluated. A condition that is set does not wait for the removal of others.
+func remediationCondition(in Input, ev Evidence, now time.Time) (Plan, *held) {
 	d := newDecision(in, ev, now)
-	if in.Node.Deleting || !MayChangeCondition(in) || !in.Selected && len(in.Node.RemediationConditions) == 0 {
-		return d.Plan
+	if in.Node.Deleting || !mayChangeCondition(in) || !in.Selected && len(in.Node.RemediationConditions) == 0 {
+		return d.Plan, nil
 	}
 	required := d.requiresRemediation()
 	if !in.Selected && ev.Ledger == nil {
 		d.Need = NeedLedger
 	}
 	if d.Need != NeedNothing {
-		return Plan{Need: d.Need}
+		return Plan{Need: d.Need}, nil
 	}
 	want := in.Config.NodeManagement.Remediation.Condition
 	carries := false
@@ -54,19 +69,19 @@ func RemediationCondition(in Input, ev Evidence, now time.Time) Plan {
 			d.Step = StepRemoveConditions
 		}
 	case !ev.Fresh:
-		return Plan{Need: NeedFresh}
+		return Plan{Need: NeedFresh}, nil
 	default:
 		d.Step, d.Cause, d.Target.Kind, d.Target.Name = StepSetCondition, d.remediationCause(), marks.KindCondition,
 			string(want.Type)
 		what := fmt.Sprintf("condition %s=%s was set", want.Type, want.Status)
 		d.Events = []Event{remediationStarted(in.Node.Record, what, d.Cause)}
 	}
-	return d.Plan
+	return d.Plan, d.ev.held
 }
 
 // requiresRemediation reports whether the node should carry the condition now: its retries are exhausted under the
 // present checks in this boot, and every guard lets an action through. If evidence is missing, the plan names it, and
-// the result is false.
+// the result is false. Where the guards were evaluated, the evidence shows what they say.
 func (d *decision) requiresRemediation() bool {
 	c := d.in.Config.NodeManagement
 	if !c.DeleteFailedNodes || c.Remediation.Action != config.ActionCondition || !Eligible(d.in) ||
@@ -76,17 +91,18 @@ func (d *decision) requiresRemediation() bool {
 	// A condition that is there stays while the next attempt runs. A deletion waits for that attempt, because it cannot be
 	// taken back. A condition can, and if it went with each attempt and came back with each failure, the timers of a
 	// repairer that escalates would begin anew each time.
-	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil && (pod.Passed() || !d.carriesCondition()) {
+	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil && (pod.Passed() || !carriesCondition(d.in)) {
 		return false // it passed and waits for its release, or its attempt comes first
 	}
-	if !d.carriesCondition() && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
+	if !carriesCondition(d.in) && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
 		return false // another attempt must confirm an old failure; others act already on a node that is leaving
 	}
-	guard, message := d.heldBy()
-	if guard != "" && d.carriesCondition() && !d.failureConfirmed() { // else the record and an event say so
-		d.Events = []Event{heldEvent(d.in.Node.Record, guard, message+"; the condition is removed")}
+	by := firstGuard(d.in, d.ev, d.now)
+	d.Need, d.ev.held = by.need, &by
+	if by.guard != "" && carriesCondition(d.in) && !d.failureConfirmed() { // else the record and an event say so
+		d.Events = []Event{heldEvent(d.in.Node.Record, by.guard, by.message+"; the condition is removed")}
 	}
-	return guard == "" && d.Need == NeedNothing
+	return by == held{}
 }
 
 // asked reports whether the ledger, which is this installation's, shows that it set this condition of the node. Another
@@ -113,17 +129,17 @@ func (d *decision) heldByProbe() bool {
 }
 
 // carriesCondition reports whether the node carries the configured condition.
-func (d *decision) carriesCondition() bool {
-	want := d.in.Config.NodeManagement.Remediation.Condition
-	return slices.ContainsFunc(d.in.Node.RemediationConditions, func(c corev1.NodeCondition) bool {
+func carriesCondition(in Input) bool {
+	want := in.Config.NodeManagement.Remediation.Condition
+	return slices.ContainsFunc(in.Node.RemediationConditions, func(c corev1.NodeCondition) bool {
 		return c.Type == want.Type && c.Status == want.Status
 	})
 }
 
 // foreignCondition holds an action whose condition another program already set.
-func (d *decision) foreignCondition() string {
-	m := d.in.Config.NodeManagement.Remediation
-	if m.Action != config.ActionCondition || !slices.ContainsFunc(d.in.Node.Conditions, func(c corev1.NodeCondition) bool {
+func foreignCondition(in Input, _ Evidence, _ time.Time) string {
+	m := in.Config.NodeManagement.Remediation
+	if m.Action != config.ActionCondition || !slices.ContainsFunc(in.Node.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == m.Condition.Type && c.Reason != marks.ReasonVerificationFailed
 	}) {
 		return ""

@@ -32,11 +32,17 @@ func carrying(types ...corev1.NodeConditionType) func(*Input) {
 	}
 }
 
-// conditionPlan is what RemediationCondition decides with the evidence of the world.
+// aboutCondition is what Remediation decides about the condition.
+func aboutCondition(in Input, ev Evidence, now time.Time) Plan {
+	condition, _ := Remediation(in, ev, now)
+	return condition
+}
+
+// conditionPlan is what is decided about the condition with the evidence of the world.
 func conditionPlan(t *testing.T, in Input, w world) (Plan, []Need) {
 	t.Helper()
 	ev, asked := Evidence{}, []Need(nil)
-	plan, err := ResolveWith(RemediationCondition, &in, &ev, func() time.Time { return now }, w.loaders(&in, &ev, func(p Plan) {
+	plan, err := ResolveWith(aboutCondition, &in, &ev, func() time.Time { return now }, w.loaders(&in, &ev, func(p Plan) {
 		asked = append(asked, p.Need)
 	}))
 	if err != nil {
@@ -223,6 +229,47 @@ func TestTakenBackConditionIsReported(t *testing.T) {
 	}
 }
 
+// One evaluation of the guards serves both the condition and the record, whatever they say.
+func TestGuardsAreEvaluatedOnce(t *testing.T) {
+	evaluated, was := 0, guards
+	t.Cleanup(func() { guards = was })
+	guards = slices.Clone(was)
+	guards[0].holds = func(in Input, ev Evidence, now time.Time) string {
+		evaluated++
+		return was[0].holds(in, ev, now)
+	}
+	paused := deletable()
+	paused.ledger.Paused = "for a while"
+	for name, tc := range map[string]struct {
+		in              Input
+		world           world
+		condition, then Step
+		held            string
+		evaluated       int
+	}{
+		"it is set":                  {failing(5, deleting, asksForRepair), deletable(), StepSetCondition, StepNone, "", 1},
+		"it stays, one held before":  {failing(5, deleting, asksForRepair, carrying(required), heldBy(GuardPaused)), deletable(), StepNone, StepRecord, "", 1},
+		"the first guard takes it":   {failing(5, deleting, asksForRepair, carrying(required), optOut), deletable(), StepRemoveConditions, StepRecord, GuardDoNotDelete, 1},
+		"a later guard takes it":     {failing(5, deleting, asksForRepair, carrying(required)), paused, StepRemoveConditions, StepRecord, GuardPaused, 1},
+		"there is none, a guard":     {failing(5, deleting, asksForRepair), paused, StepNone, StepRecord, GuardPaused, 1},
+		"taken from one that passed": {verified(deleting, asksForRepair, carrying(required)), deletable(), StepRemoveConditions, StepNone, "", 0},
+		"a deletion, it goes":        {failing(5, deleting, carrying(required)), deletable(), StepRemoveConditions, StepDelete, "", 1},
+	} {
+		ev := Evidence{}
+		for _, need := range needs {
+			tc.world.load(&tc.in, &ev, need)
+		}
+		evaluated = 0
+		condition, then := Remediation(tc.in, ev, now)
+		if condition.Step != tc.condition || then.Step != tc.then || then.Change.Record.Held != tc.held {
+			t.Errorf("%s: %q, then %q, held by %q", name, condition.Step, then.Step, then.Change.Record.Held)
+		}
+		if evaluated != tc.evaluated {
+			t.Errorf("%s: the guards are evaluated %d times, want %d", name, evaluated, tc.evaluated)
+		}
+	}
+}
+
 // The limits count an action once. Neither the node's own entries hold it, nor what began after it.
 func TestConditionCountsOnce(t *testing.T) {
 	entry := func(uid string, age time.Duration) ledger.Entry {
@@ -335,7 +382,7 @@ func TestInFlightHoldsTheLaterAction(t *testing.T) {
 		for _, need := range needs {
 			w.load(&in, &ev, need)
 		}
-		if held := newDecision(in, ev, now).inFlight(); (held != "") != tc.held {
+		if held := inFlight(in, ev, now); (held != "") != tc.held {
 			t.Errorf("%s: held %q, want it held: %t", name, held, tc.held)
 		}
 	}

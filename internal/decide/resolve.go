@@ -32,7 +32,7 @@ func Resolve(in *Input, ev *Evidence, now func() time.Time, loaders Loaders) (Pl
 	return ResolveWith(Next, in, ev, now, loaders)
 }
 
-// ResolveWith is Resolve for another decision than Next, such as RemediationCondition.
+// ResolveWith is Resolve for another decision than Next, such as Remediation.
 func ResolveWith(next func(Input, Evidence, time.Time) Plan, in *Input, ev *Evidence, now func() time.Time,
 	loaders Loaders) (Plan, error) {
 	for {

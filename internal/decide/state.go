@@ -94,15 +94,3 @@ func Quiet(in Input, now time.Time) (look time.Duration, ok bool) {
 	}
 	return nextReason(in, now), true
 }
-
-// nextReason is how long it takes until a verified node that does not change has a reason to be verified again: its
-// age, or a condition that makes it suspect. It is 0 if there is none.
-func nextReason(in Input, now time.Time) time.Duration {
-	_, _, wait := newSuspicion(in, now)
-	if at, ok := reverifyTime(in, now); ok && in.Node.Labelled {
-		if left := at.Sub(now); left > 0 && (wait == 0 || left < wait) {
-			wait = left
-		}
-	}
-	return wait
-}

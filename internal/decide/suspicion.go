@@ -168,7 +168,7 @@ func (d *decision) recordSuspicion() bool {
 			d.Need = NeedCounts
 			return true
 		}
-		closes = d.unhealthy() == "" && d.unhealthyZone() == ""
+		closes = unhealthy(d.in, d.ev, d.now) == "" && unhealthyZone(d.in, d.ev, d.now) == ""
 	}
 	if closes && !d.ev.Fresh {
 		d.Need = NeedFresh // the cache may not show what was closed a moment ago

@@ -86,17 +86,17 @@ func (d *decision) awaitTermination(pod *workerpod.Observation) {
 // recordStuck records the next attempt as failed because it cannot start.
 func (d *decision) recordStuck(pod *workerpod.Observation, at time.Time) {
 	a := d.in.NextAttempt()
-	result := &attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonWorkerStuck,
+	result := attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonWorkerStuck,
 		Message: fmt.Sprintf("worker %s does not end: its container still runs long after its grace period, and no "+
 			"attempt can start before it ends", pod.Name)}
 	if !needsControlProbe(d.in) {
-		d.record(a, result)
+		d.record(a, &result)
 		return
 	}
 	if due, ok := d.nextAttemptTime(); ok && !d.spent.first && due.After(at) {
 		at = due // the attempt before had a failure of its own
 	}
-	d.attribute(failure{subject: d.subject(a.Number), at: at, attempt: a, result: result})
+	d.settle(failure{subject: subjectOf(d.in, a.Number), at: at, attempt: a, result: result})
 }
 
 // terminationCondition is the condition of a node that waits for a worker to end.

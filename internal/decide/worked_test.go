@@ -147,7 +147,7 @@ func TestSharedFailureChangesNoGate(t *testing.T) {
 						t.Errorf("then: %+v", next)
 					}
 					s := SummaryOf(in)
-					if StatusOf(in, now) != StatusPending || !SharesFailure(in) || s.Unhealthy != (in.Node.Record.Suspicion != nil && in.Node.Gated) || s.CanHostProbe || MayChangeCondition(in) {
+					if StatusOf(in, now) != StatusPending || !SharesFailure(in) || s.Unhealthy != (in.Node.Record.Suspicion != nil && in.Node.Gated) || s.CanHostProbe || mayChangeCondition(in) {
 						t.Errorf("status %s, %+v", StatusOf(in, now), s)
 					}
 				})

@@ -94,7 +94,10 @@ func FuzzForgedRecord(f *testing.F) {
 				t.Errorf("%q: what is written cannot be read: %s", raw, again.RecordProblem)
 			}
 		}
-		ask(decide.RemediationCondition)
+		ask(func(in decide.Input, ev decide.Evidence, now time.Time) decide.Plan {
+			_, then := decide.Remediation(in, ev, now)
+			return then
+		})
 
 		c := newCluster(t, config.PerNodeAll)
 		c.present = []decide.Input{in}

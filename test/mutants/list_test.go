@@ -31,7 +31,7 @@ const (
 // mutants are changes that would do harm, the worst first: deletions, then the gate, then workers, then rules.
 var mutants = []mutant{
 	// A node or its owner is deleted that must not be.
-	{"an opt-out is ignored", guards, "case !d.in.Node.DoNotDelete:", "case d.in.Node.DoNotDelete:", all},
+	{"an opt-out is ignored", guards, "case !in.Node.DoNotDelete:", "case in.Node.DoNotDelete:", all},
 	{"a verified node is deleted", guards, "NeverVerifiedOnly || !r.MayHaveVerified()", "NeverVerifiedOnly || r.MayHaveVerified()", all},
 	{"a pause is ignored", guards, `ev.Ledger.Paused == "" {`, `ev.Ledger.Paused != "" {`, all},
 	{"one deletion an hour too many", guards, "if n < limit {", "if n <= limit {", all},
@@ -39,18 +39,18 @@ var mutants = []mutant{
 	{"one unhealthy node too many", guards, "if n.bad <= most {", "if n.bad <= most+1 {", all},
 	{"a share is rounded down", guards, "GetScaledValueFromIntOrPercent(limit, n.total, true)", "GetScaledValueFromIntOrPercent(limit, n.total, false)", all},
 	{"one more in flight", guards, "if len(names) < limit {", "if len(names) <= limit {", all},
-	{"a dry run deletes", guards, "if !d.in.Config.NodeManagement.Remediation.DryRun {", "if d.in.Config.NodeManagement.Remediation.DryRun {", all},
-	{"a deletion on cached evidence", remediation, "\n	if !d.ev.Fresh {", "\n	if d.ev.Fresh {", all},
+	{"a dry run deletes", guards, "if !in.Config.NodeManagement.Remediation.DryRun {", "if in.Config.NodeManagement.Remediation.DryRun {", all},
+	{"a deletion on cached evidence", remediation, "\n	case !ev.Fresh:", "\n	case ev.Fresh:", all},
 	{"old evidence counts", next, "now.Sub(*at) < maxFailureAge", "now.Sub(*at) > maxFailureAge", all},
 	{"no control probe is asked for", next, "(!needsControlProbe(d.in) || r.Probed)", "(needsControlProbe(d.in) || r.Probed)", all},
-	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != d.in.Checks", "probe.Attempt.Basis.Checks == d.in.Checks", all},
-	{"a probe runs on the node itself", attribution, "m.UID == d.in.Node.UID", "m.UID != d.in.Node.UID", all},
+	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != in.Checks", "probe.Attempt.Basis.Checks == in.Checks", all},
+	{"a probe runs on the node itself", attribution, "m.UID == in.Node.UID", "m.UID != in.Node.UID", all},
 	{"a probe runs on an excluded node", attribution, "m.Excluded ||", "!m.Excluded ||", all},
 	{"the ledger is not written", deletes, "Tracker.Now(), decidedOn); err != nil {", "Tracker.Now(), decidedOn); err == nil {", "TestDeletionWritesDisturbed"},
 	{"old evidence is acted on", deletes, "context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)", "context.WithTimeoutCause(ctx, time.Hour, errOld)", "TestDeletionOnOldEvidence"},
 	{"failures of other checks count", next, "|| r.Checks != in.Checks {", "|| r.Checks == in.Checks {", all},
-	{"a condition is set on an old failure", condition, "if !d.carriesCondition() && (!d.failureConfirmed() ||", "if d.carriesCondition() && (!d.failureConfirmed() ||", all},
-	{"a condition stays under a guard", condition, `return guard == "" && d.Need`, `return (guard == "" || d.carriesCondition()) && d.Need`, all},
+	{"a condition is set on an old failure", condition, "if !carriesCondition(d.in) && (!d.failureConfirmed() ||", "if carriesCondition(d.in) && (!d.failureConfirmed() ||", all},
+	{"a condition stays under a guard", condition, `return by == held{}`, `return by == held{} || carriesCondition(d.in)`, all},
 	{"another program's condition is overwritten", condition, "c.Reason != marks.ReasonVerificationFailed", "c.Reason == marks.ReasonVerificationFailed", all},
 	{"a condition is not entered in the ledger", deletes, "err := r.enter(ctx, in, plan, now, ev.Ledger.Version)", "err := error(nil)", "TestConditionIsSetOnce"},
 	{"a condition of another status is carried", condition, "return c.Type == want.Type && c.Status == want.Status", "return c.Type == want.Type", all},
@@ -68,7 +68,7 @@ var mutants = []mutant{
 	{"a failure without a probe closes a node in service", served, "before.LastOutcome == attempt.Failed && before.Probed", "before.LastOutcome == attempt.Failed", all},
 	{"a node in service needs no probe", served, "return worked(in) && (inService(in) || !shown)", "return worked(in) && !inService(in) && !shown", all},
 	{"a probe of another pool closes a gate", attribution, "if inGroup && m.Pool", "if !inGroup && m.Pool", all},
-	{"a probe on the node itself counts", attribution, ", probe.Node == d.in.Node.Name:", ":", all},
+	{"a probe on the node itself counts", attribution, ", probe.Node == in.Node.Name:", ":", all},
 	{"the deadline of a shared outage runs", deadline, "if !ok || SharesFailure(in) ||", "if !ok ||", all},
 
 	// The gate opens, or stays closed, wrongly.

@@ -205,25 +205,24 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 		decide.NeedProbes:        leave,
 		decide.NeedFleet:         leave,
 	}
-	var stays error
-	if decide.MayChangeCondition(in) {
-		plan, err := decide.ResolveWith(decide.RemediationCondition, &in, &ev, r.View.Tracker.Now, loaders)
-		if err == nil && len(plan.RemoveConditions) > 0 {
-			stays, err = r.removeConditions(ctx, n, plan.RemoveConditions)
-		}
-		if err != nil {
-			return false, err
-		}
-		if plan.Step == decide.StepRemoveConditions && stays == nil && !r.View.Tracker.DryRun {
-			r.emit(n, plan)
-		}
-		if plan.Step == decide.StepSetCondition {
-			return true, errors.Join(stays, r.setCondition(ctx, n, in, ev, plan))
-		}
+	condition := decide.Plan{}
+	plan, err := decide.ResolveWith(func(in decide.Input, ev decide.Evidence, now time.Time) (then decide.Plan) {
+		condition, then = decide.Remediation(in, ev, now)
+		return then
+	}, &in, &ev, r.View.Tracker.Now, loaders)
+	// A condition goes whatever else cannot be decided.
+	stays, changed := r.removeConditions(ctx, n, condition.RemoveConditions)
+	if changed != nil {
+		return false, changed
 	}
-	plan, err := decide.Resolve(&in, &ev, r.View.Tracker.Now, loaders)
-	if err != nil || plan.Need != decide.NeedNothing {
+	if condition.Step == decide.StepRemoveConditions && stays == nil && !r.View.Tracker.DryRun {
+		r.emit(n, condition)
+	}
+	switch {
+	case err != nil || plan.Need != decide.NeedNothing:
 		return len(in.Node.RemediationConditions) > 0, errors.Join(stays, err)
+	case condition.Step == decide.StepSetCondition:
+		return true, errors.Join(stays, r.setCondition(ctx, n, in, ev, condition))
 	}
 	log.FromContext(ctx).V(1).Info("decided", "step", plan.Step, "held", plan.Change.Record.Held,
 		"wait", plan.RequeueAfter)
@@ -280,6 +279,9 @@ func (r *Reconciler) emit(n *corev1.Node, plan decide.Plan) {
 // backoff, and holds nothing else up, no other removal either: stays is its error. After err, all is decided again.
 func (r *Reconciler) removeConditions(ctx context.Context, n *corev1.Node, kinds []corev1.NodeConditionType) (
 	stays, err error) {
+	if len(kinds) == 0 {
+		return nil, nil
+	}
 	err = r.patchStatus(ctx, n, marks.RemoveConditions(n, kinds))
 	switch class := apierr.Of(err, apierr.Patch); {
 	case class == apierr.Gone:
