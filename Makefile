@@ -66,14 +66,15 @@ WITH_SERVER := CGO_ENABLED=0 go run ./test/world/server
 test: tools ## Run the unit tests, and the integration tests on a real API server
 	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
 	@rm -f $(FLAKY)
-	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) $(WITH_SERVER) $(GOTESTSUM) --packages="$(LONG_TESTS) $$(go list ./... | grep -vx '.*/test/supplychain' | tr '\n' ' ')" -- $(TEST_FLAGS) -p $(TEST_PACKAGES) -parallel 8
+	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) $(WITH_SERVER) $(GOTESTSUM) --packages="$(LONG_TESTS) $$(go list ./... | grep -vxE '.*/test/(supplychain|tools)' | tr '\n' ' ')" -- $(TEST_FLAGS) -p $(TEST_PACKAGES) -parallel 8
 	@set -e; for module in $(filter-out test/image,$(NESTED)); do echo "cd $$module && go test ./..."; (cd $$module && go test $(TEST_FLAGS) ./...); done
 
-# Tests that start installations of their own, and that seldom find what the others do not.
+# Tests that start installations of their own, and that seldom find what the others do not. test/tools builds with
+# build.sh in many ways; each make tools does in one.
 .PHONY: test-nightly
-test-nightly: tools ## Run the tests that make test leaves out: the pages' commands, presets' permissions, installations side by side
+test-nightly: tools ## Run the tests that make test leaves out: pages' commands, presets' permissions, installations side by side, builds of tools
 	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
-	NIGHTLY=1 KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) go test $(TEST_FLAGS) -count=1 -parallel 8 ./test/docs/... ./test/chart
+	NIGHTLY=1 KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) go test $(TEST_FLAGS) -count=1 -parallel 8 ./test/docs/... ./test/chart ./test/tools
 
 # Reproducible builds and images of both architectures are compiled again and again, and no change of a decision touches them.
 .PHONY: test-release
