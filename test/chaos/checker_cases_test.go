@@ -247,6 +247,23 @@ func TestChecker(t *testing.T) {
 			t.worker(1, ill)
 			t.node(comes(attempt.Failed, 2))
 		}, "2 failures are counted, of 1"},
+		"a failure counts for nothing": {func(t *tale) {
+			t.node(others(same))
+			t.worker(1, ill)
+			t.node(comes(attempt.Failed, 1))
+			t.worker(2, ill)
+			t.node(comes(attempt.Inconclusive, 0))
+		}, "0 failures are counted, of 1"},
+		"a worker of other checks begins a run": {func(t *tale) {
+			t.c.ran["hash"] = "checks-a"
+			of := records(func(r *marks.Record) { r.Checks = "hash" })
+			t.node(others(same))
+			t.worker(1, ill)
+			t.node(func(n *corev1.Node) { comes(attempt.Failed, 1)(n); of(n) })
+			t.node(others(func(n *corev1.Node) { n.Labels[labelProfile] = "b" }))
+			t.worker(2, ill)
+			t.node(func(n *corev1.Node) { comes(attempt.Inconclusive, 0)(n); of(n) })
+		}, ""},
 		"a foreign taint is dropped": {func(t *tale) {
 			t.node(others(func(n *corev1.Node) {
 				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: gatingKey, Effect: corev1.TaintEffectPreferNoSchedule})

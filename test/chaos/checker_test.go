@@ -280,8 +280,8 @@ func (c *checker) recorded(n *nodeSeen, before, after *corev1.Node, ch change) {
 	if (is.LastReason == attempt.ReasonSharedFailure || is.LastReason == attempt.ReasonChecksChanged) && is.LastCheck == "" {
 		spent = 0 // a row of failures is broken
 	}
-	if is.LastReason == attempt.ReasonGateRemoved && is.Attempts == 0 {
-		spent = 0 // the worker may have run other checks, too
+	if is.LastOutcome == attempt.Inconclusive && is.Attempts == 0 && (is.LastReason == attempt.ReasonGateRemoved || c.stale(after) != "") {
+		spent = 0 // the worker ran other checks, or may have
 	}
 	if is.Attempts != spent {
 		c.fault(n, ch, "%d failures are counted, of %d", is.Attempts, spent)
