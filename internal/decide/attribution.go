@@ -204,7 +204,7 @@ func (d *decision) settle(f failure) {
 	case found.cause == causeUnseen:
 		d.recordUnseen(f, found.why)
 	default:
-		d.requeueAfter(probeRetry) // in case the watch event of its result is missed, or it has no room
+		d.requeueAfter(probeRetry) // in case the watch event of its result is missed, or it has no slot
 	}
 }
 
