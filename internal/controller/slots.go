@@ -14,9 +14,9 @@ import (
 )
 
 // Slots bounds how many worker pods occupy nodes at once. It counts the pods in the cache, and those that were asked
-// for and that the cache does not show yet. It also counts the slots that are taken for a pod to come. A pod on a lost node
-// holds no slot, nor does a pod that should have ended or been deleted. Such a pod may never end, and must not delay
-// others. Nodes without a slot are enqueued when there is one, in the order in which they asked.
+// for and that the cache does not show yet. It also counts the slots that are taken for a pod to come. A pod on a lost
+// node holds no slot, nor does a pod that should have ended or been deleted. Such a pod may never end, and must not
+// delay others. Nodes without a slot are enqueued when there is one, in the order in which they asked.
 type Slots struct {
 	limit int // 0: none
 	view  *View
