@@ -23,7 +23,7 @@ const (
 
 // awaitResult handles an attempt without a result: it waits, or ends the attempt.
 func (d *decision) awaitResult(pod *workerpod.Observation) {
-	if removed := d.gateRemoved(*pod); removed != nil {
+	if removed := gateRemoved(d.in, *pod); removed != nil {
 		d.record(pod.Attempt, removed)
 		return
 	}
@@ -40,7 +40,7 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 		d.record(pod.Attempt, attempt.NewInconclusive(attempt.ReasonNodeLost, message))
 	case past && pod.Terminating:
 		d.record(pod.Attempt, podDeleted())
-	case d.slowToStart(*pod, past) && d.ev.Warning == nil:
+	case slowToStart(d.in, *pod, past, d.now) && d.ev.Warning == nil:
 		d.Need = NeedWarning
 	case past && pod.State == workerpod.Running:
 		message := fmt.Sprintf("the worker started and ran past worker.timeoutSeconds (%s)",
@@ -70,7 +70,7 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 		case d.ev.Warning != nil && *d.ev.Warning == "":
 			d.requeueAfter(warningAgain)
 		}
-		d.Condition = d.workerCondition(pod)
+		d.Condition = workerCondition(d.in, d.ev, pod, d.now)
 		if due := pod.Seen.First.Add(ConditionDelay); d.now.Before(due) {
 			d.requeueAfter(due.Sub(d.now))
 		} else {
@@ -81,9 +81,9 @@ func (d *decision) awaitResult(pod *workerpod.Observation) {
 
 // slowToStart reports whether a pod has not started for slowStart, or within its time (past), so that its message says
 // what its kubelet reports. Nobody reports more about a pod that is unschedulable or terminating.
-func (d *decision) slowToStart(pod workerpod.Observation, past bool) bool {
+func slowToStart(in Input, pod workerpod.Observation, past bool, now time.Time) bool {
 	return pod.State == workerpod.Pending && pod.Unschedulable == "" && !pod.Terminating &&
-		(past || !d.now.Before(pod.Seen.First.Add(slowStart)))
+		(past || !now.Before(pod.Seen.First.Add(slowStart)))
 }
 
 func checksChanged() *attempt.Result {
@@ -96,17 +96,17 @@ func podDeleted() *attempt.Result {
 }
 
 // superseded returns the result to record instead of one whose basis no longer holds, or nil if the result counts.
-func (d *decision) superseded(b attempt.Basis, r attempt.Result) *attempt.Result {
+func superseded(in Input, b attempt.Basis, r attempt.Result, now time.Time) *attempt.Result {
 	switch {
 	case r.Outcome == attempt.Inconclusive:
-	case otherBoot(b.BootID, d.in.Node.BootID):
+	case otherBoot(b.BootID, in.Node.BootID):
 		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, "the node rebooted after the worker started")
-	case b.Checks != d.in.Checks:
+	case b.Checks != in.Checks:
 		return checksChanged()
-	case r.Outcome == attempt.Passed && d.in.Closed() && flapping(d.in) != "" &&
-		d.now.Before(returned(d.in, d.now).Add(flappingWait)):
-		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, flapping(d.in))
-	case r.Outcome == attempt.Passed && d.in.Closed() && !b.Gated:
+	case r.Outcome == attempt.Passed && in.Closed() && flapping(in) != "" &&
+		now.Before(returned(in, now).Add(flappingWait)):
+		return attempt.NewInconclusive(attempt.ReasonNodeRebooted, flapping(in))
+	case r.Outcome == attempt.Passed && in.Closed() && !b.Gated:
 		return attempt.NewInconclusive(attempt.ReasonGateReturned, "the worker passed before the gating taint was added "+
 			"again")
 	}
@@ -127,7 +127,7 @@ func ranOtherChecks(r marks.Record, now string) bool { return r.LastOutcome != "
 
 // evaluate decides what a result, which was observed at the given time, means for the node.
 func (d *decision) evaluate(pod workerpod.Observation, at time.Time, result attempt.Result) {
-	removed := d.gateRemoved(pod)
+	removed := gateRemoved(d.in, pod)
 	switch {
 	case result.Outcome == attempt.Passed && removed != nil:
 		d.record(pod.Attempt, removed)
@@ -143,7 +143,7 @@ func (d *decision) evaluate(pod workerpod.Observation, at time.Time, result atte
 // recordPassOrSuperseded handles a pass, and a result that does not count. Neither needs a comparison with another
 // node. It reports whether the result was one of them.
 func (d *decision) recordPassOrSuperseded(a attempt.Attempt, result attempt.Result) bool {
-	if other := d.superseded(a.Basis, result); other != nil {
+	if other := superseded(d.in, a.Basis, result, d.now); other != nil {
 		d.record(a, other)
 		return true
 	}
@@ -207,11 +207,11 @@ func probesBeforeDeletion(c *config.Config) bool {
 // gateRemoved is the result of an attempt whose gate was opened after it began; nil if it was not. Its pass must not
 // open a gate that is closed later. It is recorded while the attempt still runs, since a later leader cannot know that
 // the gate was open. A pass while the gate is open counts: there is no gate that it could open.
-func (d *decision) gateRemoved(pod workerpod.Observation) *attempt.Result {
+func gateRemoved(in Input, pod workerpod.Observation) *attempt.Result {
 	switch {
-	case !pod.Attempt.Basis.Gated || !d.in.Closed() && pod.Attempt.Result != nil:
+	case !pod.Attempt.Basis.Gated || !in.Closed() && pod.Attempt.Result != nil:
 		return nil
-	case !d.in.Closed(), d.in.GateOpenSeen.After(pod.Seen.First):
+	case !in.Closed(), in.GateOpenSeen.After(pod.Seen.First):
 		return attempt.NewInconclusive(attempt.ReasonGateRemoved, "the gating taint was removed after the worker started")
 	case pod.Terminating && pod.Passed():
 		// A node without a record that loses its gate gets no record, and its worker is deleted. Nothing else shows it.
@@ -234,7 +234,7 @@ func (d *decision) awaitLocalResult() {
 	if !d.spent.first {
 		message += "; previous result: " + LastFailure(d.in.Node.Record)
 	}
-	d.Condition = d.inProgressCondition(message, d.in.LocalWorker.Began)
+	d.Condition = inProgressCondition(d.in, message, d.in.LocalWorker.Began, d.now)
 }
 
 // labelledByHand reports whether somebody added the verified label to a gated node by hand, in DaemonSet mode. The

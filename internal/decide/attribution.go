@@ -185,8 +185,8 @@ const probeRetry = 5 * time.Second
 
 // settle plans what follows from the attribution of a failure: evidence to load, a control probe, or the record.
 func (d *decision) settle(f failure) {
-	d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed. A control probe runs the same checks on a "+
-		"verified node, to show whether this node is at fault", f.attempt.Number), d.now)
+	d.Condition = inProgressCondition(d.in, fmt.Sprintf("Attempt %d failed. A control probe runs the same checks on a "+
+		"verified node, to show whether this node is at fault", f.attempt.Number), d.now, d.now)
 	found := attributionOf(d.in, d.ev, f, d.now)
 	switch {
 	case found.need != NeedNothing:

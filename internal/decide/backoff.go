@@ -42,12 +42,12 @@ func nextAttemptTime(in Input, r marks.Record, exhausted bool, now time.Time) (a
 	return r.LastTime.Add(wait), true
 }
 
-// nextAttemptTime is nextAttemptTime of the node's present record.
-func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
-	r := d.in.Node.Record
-	at, ok = nextAttemptTime(d.in, r, exhausts(d.in, r.Attempts), d.now)
-	if sharing, exhausted := Waits(d.in); sharing || exhausted {
-		if woken := timestamp(d.in.GroupPassed); r.LastTime != nil && woken.After(*r.LastTime) && (!ok || woken.Before(at)) {
+// nextAttemptAt is nextAttemptTime of the node's present record.
+func nextAttemptAt(in Input, now time.Time) (at time.Time, ok bool) {
+	r := in.Node.Record
+	at, ok = nextAttemptTime(in, r, exhausts(in, r.Attempts), now)
+	if sharing, exhausted := Waits(in); sharing || exhausted {
+		if woken := timestamp(in.GroupPassed); r.LastTime != nil && woken.After(*r.LastTime) && (!ok || woken.Before(at)) {
 			return woken, true
 		}
 	}
@@ -55,16 +55,16 @@ func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
 }
 
 // nextAttempt reports whether the next attempt is due and, if not, how long until it is; 0 if there is none.
-func (d *decision) nextAttempt() (wait time.Duration, due bool) {
-	r := d.in.Node.Record
-	if d.spent.first && !ranOtherChecks(r, d.in.Checks) || d.stuckResolved() || requestSkipsBackoff(r, d.now) {
+func nextAttempt(in Input, now time.Time) (wait time.Duration, due bool) {
+	r := in.Node.Record
+	if budgetOf(in).first && !ranOtherChecks(r, in.Checks) || stuckResolved(in, now) || requestSkipsBackoff(r, now) {
 		return 0, true
 	}
-	switch at, again := d.nextAttemptTime(); {
+	switch at, again := nextAttemptAt(in, now); {
 	case !again:
 		return 0, false
-	case d.now.Before(at):
-		return at.Sub(d.now), false
+	case now.Before(at):
+		return at.Sub(now), false
 	}
 	return 0, true
 }

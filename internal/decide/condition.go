@@ -56,14 +56,14 @@ func ConditionDue(want marks.Condition, have *corev1.NodeCondition, pending Pend
 func lastTime(r marks.Record) time.Time { return ptr.Deref(r.LastTime, time.Time{}) }
 
 // inProgressCondition is the condition of a node while an attempt runs. A held node stays RemediationHeld.
-func (d *decision) inProgressCondition(message string, since time.Time) *marks.Condition {
-	if d.in.Node.Record.Held != "" && !d.spent.first {
-		return d.betweenAttempts()
+func inProgressCondition(in Input, message string, since, now time.Time) *marks.Condition {
+	if in.Node.Record.Held != "" && !budgetOf(in).first {
+		return betweenAttempts(in, now)
 	}
 	return unknownCondition(marks.ReasonVerifying, message, since)
 }
 
-func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition {
+func workerCondition(in Input, ev Evidence, pod *workerpod.Observation, now time.Time) *marks.Condition {
 	message := fmt.Sprintf("Worker %s is %s, attempt %d", pod.Name, pod.State, pod.Attempt.Number)
 	switch {
 	case pod.Unschedulable != "":
@@ -71,14 +71,14 @@ func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition 
 	case pod.InitContainer != "":
 		message += ", in init container " + pod.InitContainer
 	}
-	if d.ev.Warning != nil {
+	if ev.Warning != nil {
 		message = withDetail(message, pod.Startup)
 	}
-	message = withDetail(message, pod.Beside, ptr.Deref(d.ev.Warning, ""))
-	if !d.spent.first {
-		message += "; previous result: " + LastFailure(d.in.Node.Record)
+	message = withDetail(message, pod.Beside, ptr.Deref(ev.Warning, ""))
+	if !budgetOf(in).first {
+		message += "; previous result: " + LastFailure(in.Node.Record)
 	}
-	return d.inProgressCondition(message, pod.Seen.First)
+	return inProgressCondition(in, message, pod.Seen.First, now)
 }
 
 // addToCondition adds what else is known to the condition, if there is one that does not say it.
@@ -116,52 +116,60 @@ func unmetMessage(unmet []Unmet) string {
 }
 
 // betweenAttempts is the condition of a node between attempts, or after its last one. It says what failed, how often,
-// and what happens next and when.
-func (d *decision) betweenAttempts() *marks.Condition {
-	if d.spent.first {
-		return nil // reportDeadline may set one
-	}
-	r, most := d.in.Node.Record, d.in.Config.Reconciliation.MaxRetries
-	then := ""
-	if at, ok := d.nextAttemptTime(); d.delayed != "" {
-		then = "; " + d.delayed
-	} else if ok && r.Deletion == nil && r.LastTime != nil {
+// and what happens next and when. It is nil for a node without an attempt of this run; withDeadline may set one.
+func betweenAttempts(in Input, now time.Time) *marks.Condition {
+	r, then := in.Node.Record, ""
+	if at, ok := nextAttemptAt(in, now); ok && r.Deletion == nil && r.LastTime != nil {
 		then = "; next attempt at " + at.UTC().Format(time.RFC3339)
 	}
+	return lastAttempt(in, then)
+}
+
+// lastAttempt is betweenAttempts of a node of which then says what happens next.
+func lastAttempt(in Input, then string) *marks.Condition {
+	r, spent, most := in.Node.Record, budgetOf(in), in.Config.Reconciliation.MaxRetries
 	switch {
+	case spent.first:
+		return nil
 	case r.Held != "":
 		return heldCondition(r, LastFailure(r), then)
-	case d.exhausted():
-		switch {
-		case r.Deletion != nil:
-			then = beingDeleted(*r.Deletion)
-		case carriesCondition(d.in):
-			then = fmt.Sprintf("; condition %s asks for remediation%s", d.in.Config.NodeManagement.Remediation.Condition.Type,
-				then)
-		case then == "":
-			then = "; no further attempt follows; to start again, run kubectl node-ready reverify " + d.in.Node.Name
-		}
-		why := fmt.Sprintf("%d of %d attempts failed, last: %s", min(d.spent.attempts, most), most, LastFailure(r))
-		if recordsDeadline(r) {
-			why = overdue(d.in, r)
-		}
-		return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
-			Message: why + then}
+	case spentAll(in):
+		return exhaustedCondition(in, then)
 	case r.LastOutcome == attempt.Inconclusive:
 		shared := ""
-		if SharesFailure(d.in) {
+		if SharesFailure(in) {
 			shared = fmt.Sprintf("; %d nodes of its pool and profile share a failure, and their gates stay as they are",
-				max(1, d.in.Sharing))
+				max(1, in.Sharing))
 		}
 		return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonWorkerInconclusive, Since: lastTime(r),
 			Message: fmt.Sprintf("%s%s; %d inconclusive, %d of %d retries spent%s",
-				LastFailure(r), shared, d.spent.inconclusive, d.spent.attempts, most, then)}
+				LastFailure(r), shared, spent.inconclusive, spent.attempts, most, then)}
 	}
-	if inService(d.in) {
+	if inService(in) {
 		then = "; another failure in a row closes its gate" + then
 	}
 	return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonChecksFailed, Since: lastTime(r),
-		Message: fmt.Sprintf("%s; failure %d of %d%s", LastFailure(r), d.spent.attempts, most, then)}
+		Message: fmt.Sprintf("%s; failure %d of %d%s", LastFailure(r), spent.attempts, most, then)}
+}
+
+// exhaustedCondition is the condition of a node that exhausted its retries, while no guard holds it.
+func exhaustedCondition(in Input, then string) *marks.Condition {
+	r, most := in.Node.Record, in.Config.Reconciliation.MaxRetries
+	switch {
+	case r.Deletion != nil:
+		then = beingDeleted(*r.Deletion)
+	case carriesCondition(in):
+		then = fmt.Sprintf("; condition %s asks for remediation%s", in.Config.NodeManagement.Remediation.Condition.Type,
+			then)
+	case then == "":
+		then = "; no further attempt follows; to start again, run kubectl node-ready reverify " + in.Node.Name
+	}
+	why := fmt.Sprintf("%d of %d attempts failed, last: %s", min(budgetOf(in).attempts, most), most, LastFailure(r))
+	if recordsDeadline(r) {
+		why = overdue(in, r)
+	}
+	return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
+		Message: why + then}
 }
 
 func heldCondition(r marks.Record, fault, then string) *marks.Condition {
@@ -198,8 +206,7 @@ const podRejected = "the API server rejects its worker pod, which is sent again:
 // message. The attempt is not recorded yet, because the pod is created again soon.
 func PodDelayed(in Input, message string, now time.Time) Plan {
 	d := newDecision(in, Evidence{}, now)
-	d.delayed = "the next attempt is due, and " + podRejected + message
-	if d.Condition = d.betweenAttempts(); d.Condition == nil {
+	if d.Condition = lastAttempt(in, "; the next attempt is due, and "+podRejected+message); d.Condition == nil {
 		d.Condition = unknownCondition(marks.ReasonVerifying, "An attempt is due, and "+podRejected+message, now)
 	}
 	d.Condition.Message = attempt.Text(d.Condition.Message)

@@ -77,9 +77,9 @@ func verificationDeadline(in Input, now time.Time) (at time.Time, ok bool) {
 
 // deadlinePassed reports whether the node is past its deadline, and an action on it may follow. None follows for a node
 // in service: only its own failures close its gate.
-func (d *decision) deadlinePassed() bool {
-	at, ok := verificationDeadline(d.in, d.now)
-	return ok && !d.now.Before(at) && !inService(d.in)
+func deadlinePassed(in Input, now time.Time) bool {
+	at, ok := verificationDeadline(in, now)
+	return ok && !now.Before(at) && !inService(in)
 }
 
 // ReportsDeadlineExceeded reports whether the node's condition is DeadlineExceeded. It serves people, metrics and the
@@ -142,7 +142,7 @@ func (d *decision) blockedBy() string {
 			return c.Message
 		}
 	}
-	if why, _ := d.takenBack(); why != "" {
+	if why, _ := takenBack(d.in, d.now); why != "" {
 		return why
 	}
 	if d.spent.first {
@@ -170,7 +170,7 @@ func overdue(in Input, r marks.Record) string {
 // attempt was due and could not start.
 func (d *decision) expire(due bool) {
 	r := d.in.Node.Record
-	if d.Step != StepNone || d.Need != NeedNothing || !d.expires() {
+	if d.Step != StepNone || d.Need != NeedNothing || !expires(d.in, d.now) {
 		return
 	}
 	if d.in.Config.Reconciliation.OnDeadline == config.OnDeadlineRelease {
@@ -178,7 +178,7 @@ func (d *decision) expire(due bool) {
 		return
 	}
 	at, _ := verificationDeadline(d.in, d.now)
-	if next, ok := d.nextAttemptTime(); ok && due && !d.spent.first && next.After(at) {
+	if next, ok := nextAttemptAt(d.in, d.now); ok && due && !d.spent.first && next.After(at) {
 		at = next
 	} else if !due && r.LastTime != nil && r.LastTime.After(at) {
 		at = *r.LastTime
@@ -187,19 +187,19 @@ func (d *decision) expire(due bool) {
 }
 
 // expires reports whether the node is past its deadline, and onDeadline asks for an action on it.
-func (d *decision) expires() bool {
-	n := d.in.Node
-	if !d.deadlinePassed() || n.Leaving != "" || n.Record.Deletion != nil {
+func expires(in Input, now time.Time) bool {
+	n := in.Node
+	if !deadlinePassed(in, now) || n.Leaving != "" || n.Record.Deletion != nil {
 		return false
 	}
-	switch d.in.Config.Reconciliation.OnDeadline {
+	switch in.Config.Reconciliation.OnDeadline {
 	case config.OnDeadlineRemediate:
-		return d.in.Config.NodeManagement.DeleteFailedNodes && !d.in.Profile.Unchecked()
+		return in.Config.NodeManagement.DeleteFailedNodes && !in.Profile.Unchecked()
 	case config.OnDeadlineRelease:
 		// Karpenter puts the taints back until it has registered the node. Before a cloud provider has initialized it, its
 		// profile, and so its deadline, may be another one.
 		initialized := n.Uninitialized == "" && (!n.Owner.Managed || n.Owner.Registered)
-		return n.Gated && n.Record.Released == nil && initialized && !n.Lost && !d.exhausted()
+		return n.Gated && n.Record.Released == nil && initialized && !n.Lost && !spentAll(in)
 	}
 	return false
 }
@@ -231,10 +231,11 @@ func releasedUnverified(in Input) bool { return in.Node.Record.Released != nil &
 // inconclusiveAttempt reports whether the last attempt of the run left the node unverified and its retries unspent, so
 // that the deadline need not wait for another one. After one that stands for a deadline, a real one comes first: what
 // verified nodes shared may be over.
-func (d *decision) inconclusiveAttempt() bool {
-	r := d.in.Node.Record
+func inconclusiveAttempt(in Input) bool {
+	r := in.Node.Record
 	changed := r.LastCheck == "" && r.LastReason == attempt.ReasonChecksChanged
-	return (!d.spent.first || changed) && !recordsDeadline(r) && (r.LastOutcome == attempt.Inconclusive || !d.exhausted())
+	return (!budgetOf(in).first || changed) && !recordsDeadline(r) &&
+		(r.LastOutcome == attempt.Inconclusive || !spentAll(in))
 }
 
 // recordDeadline records the next attempt as failed because the deadline passed at the given time.

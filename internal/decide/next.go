@@ -18,8 +18,6 @@ type decision struct {
 	ev    Evidence
 	now   time.Time
 	spent budget
-	// delayed is why an attempt that is due has not started; empty if nothing delays one.
-	delayed string
 	Plan
 }
 
@@ -114,8 +112,8 @@ func budgetOf(in Input) budget {
 	return budget{attempts: r.Attempts, inconclusive: r.Inconclusive, shared: r.Shared}
 }
 
-// exhausted reports whether the run has no retries left.
-func (d *decision) exhausted() bool { return exhausts(d.in, d.spent.attempts) }
+// spentAll reports whether the run has no retries left.
+func spentAll(in Input) bool { return exhausts(in, budgetOf(in).attempts) }
 
 // startOrRemediate decides what follows the last attempt, if no attempt is in progress.
 func (d *decision) startOrRemediate() {
@@ -134,20 +132,20 @@ func (d *decision) startOrRemediate() {
 		d.expire(true)
 		return
 	}
-	d.Condition = d.betweenAttempts()
-	wait, due := d.nextAttempt()
+	d.Condition = betweenAttempts(d.in, d.now)
+	wait, due := nextAttempt(d.in, d.now)
 	d.requeueAfter(wait)
 	if d.spent.first && !due {
 		d.Condition = unknownCondition(marks.ReasonWorkerInconclusive, fmt.Sprintf("Attempt %d ran other checks than the "+
 			"node has now; next attempt at %s", r.Sequence, d.now.Add(wait).UTC().Format(time.RFC3339)), lastTime(r))
 	}
 	// Past the deadline, an attempt that proved nothing needs no other after it.
-	if d.inconclusiveAttempt() && d.expires() {
+	if inconclusiveAttempt(d.in) && expires(d.in, d.now) {
 		d.expire(false)
 		return
 	}
-	if d.remediationDue() {
-		confirmed := d.failureConfirmed()
+	if remediationDue(d.in) {
+		confirmed := failureConfirmed(d.in, d.now)
 		if r.Deletion != nil || confirmed && !due {
 			d.remediate(confirmed)
 			return
@@ -162,25 +160,25 @@ func (d *decision) startOrRemediate() {
 
 // awaitsPrerequisites reports whether the next attempt waits for prerequisites. These are the first attempt of a run,
 // and the one after a superseded attempt, because the node's profile may have changed.
-func (d *decision) awaitsPrerequisites() bool {
-	r := d.in.Node.Record
-	return d.spent.first || recordsSuperseded(r) || recordsDeadline(r)
+func awaitsPrerequisites(in Input) bool {
+	r := in.Node.Record
+	return budgetOf(in).first || recordsSuperseded(r) || recordsDeadline(r)
 }
 
 // remediationDue reports whether a failed node may be deleted next. A node that is already leaving is removed by
 // others.
-func (d *decision) remediationDue() bool {
-	r := d.in.Node.Record
-	return d.in.Node.Leaving == "" && d.in.Config.NodeManagement.DeleteFailedNodes &&
-		(r.Deletion != nil || !d.spent.first && d.exhausted() && r.LastOutcome == attempt.Failed)
+func remediationDue(in Input) bool {
+	r := in.Node.Record
+	return in.Node.Leaving == "" && in.Config.NodeManagement.DeleteFailedNodes &&
+		(r.Deletion != nil || !budgetOf(in).first && spentAll(in) && r.LastOutcome == attempt.Failed)
 }
 
 // failureConfirmed reports whether the last failure may lead to a deletion: it exhausted the retries, it is recent, and
 // a control probe passed beside it. Otherwise another attempt comes first.
-func (d *decision) failureConfirmed() bool {
-	r := d.in.Node.Record
-	return !d.in.Profile.Unchecked() && !d.stuckResolved() && !d.spent.first && d.exhausted() &&
-		r.LastOutcome == attempt.Failed && recent(r.LastTime, d.now) && (!needsControlProbe(d.in) || r.Probed)
+func failureConfirmed(in Input, now time.Time) bool {
+	r := in.Node.Record
+	return !in.Profile.Unchecked() && !stuckResolved(in, now) && !budgetOf(in).first && spentAll(in) &&
+		r.LastOutcome == attempt.Failed && recent(r.LastTime, now) && (!needsControlProbe(in) || r.Probed)
 }
 
 // recent reports whether a finding from the given time may lead to a deletion without another attempt.
@@ -193,10 +191,10 @@ func (d *decision) startAttempt() {
 	if !d.available() {
 		return
 	}
-	if d.awaitsPrerequisites() && !d.prerequisitesMet() {
+	if awaitsPrerequisites(d.in) && !d.prerequisitesMet() {
 		return
 	}
-	if last := d.occupyingWorker(); last != nil {
+	if last := occupyingWorker(d.in); last != nil {
 		// Two workers on one node would disturb each other, and exceed maxConcurrentVerifications.
 		d.awaitTermination(last)
 		return
@@ -319,7 +317,7 @@ func (d *decision) awaitSlot() {
 		return
 	}
 	if d.in.Node.Record.Held != "" {
-		d.Condition = d.betweenAttempts()
+		d.Condition = betweenAttempts(d.in, d.now)
 		d.Condition.Message = attempt.Text(d.Condition.Message + "; " + message)
 		return
 	}

@@ -43,8 +43,8 @@ func Verdicts() []Verdict { return []Verdict{VerdictVerified, VerdictExhausted, 
 
 // firstVerdict is the verdict that the attempt of r led to: it passed, or was the one too many. It is empty if the node
 // passed before or had a verdict in this run, or has none yet. So a reboot or other checks may lead to another one.
-func (d *decision) firstVerdict(before, r marks.Record) Verdict {
-	most, spent := d.in.Config.Reconciliation.MaxRetries, budgetOf(d.in)
+func firstVerdict(in Input, before, r marks.Record) Verdict {
+	most, spent := in.Config.Reconciliation.MaxRetries, budgetOf(in)
 	switch {
 	case before.MayHaveVerified() || spent.attempts >= most || spent.shared >= most:
 		return ""
@@ -76,7 +76,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	r.LastTime, r.DurationMs = ptr.To(timestamp(d.now)), min(max(result.Duration, 0), marks.MaxDuration).Milliseconds()
 	r.NextAttemptTime, r.Probed, r.Deletion = nil, false, nil
 	exhausted := false
-	if result.Outcome != attempt.Failed || !d.exhausted() {
+	if result.Outcome != attempt.Failed || !exhausts(d.in, d.spent.attempts) {
 		r.Held, r.HeldMessage = "", "" // else the guard is evaluated again, and only a change emits an event
 	}
 	r.Shared = 0
@@ -98,7 +98,7 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 		if recordsStuck(r) || recordsDeadline(r) {
 			r.Attempts = d.in.Config.Reconciliation.MaxRetries // no further attempt can start
 		}
-		closes := d.closesGate(r.Attempts)
+		closes := closesGate(d.in, d.spent, r.Attempts)
 		if closes {
 			d.closeGate() // a failed re-verification closes the gate even without reverify.taint
 		}
@@ -108,9 +108,9 @@ func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
 	}
 	d.settleSuspicion(&r, a.Basis.Request, result.Outcome)
 	d.Recorded.Answer = d.Change.Answer
-	d.Recorded.Suspicion, d.Recorded.Suspect = d.suspicionResult(before, result.Outcome)
-	d.Recorded.Verdict = d.firstVerdict(before, r)
-	d.Events = append(d.outcomeEvents(before, r, *result, exhausted), bornVerifiedEvents(d.in, r)...)
+	d.Recorded.Suspicion, d.Recorded.Suspect = suspicionResult(d.spent, before, result.Outcome)
+	d.Recorded.Verdict = firstVerdict(d.in, before, r)
+	d.Events = append(outcomeEvents(d.in, d.spent, before, r, *result, exhausted), bornVerifiedEvents(d.in, r)...)
 	if result.Outcome == attempt.Passed {
 		d.Events = append(d.Events, suspicionClearedEvents(d.in, r)...)
 	}

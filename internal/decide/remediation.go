@@ -111,7 +111,7 @@ func (d *decision) remediate(confirmed bool) {
 		d.recordIntent(target)
 	case actionDelete:
 		d.recordIntent(target)
-		d.Step, d.Target, d.Cause = StepDelete, target, d.remediationCause()
+		d.Step, d.Target, d.Cause = StepDelete, target, remediationCause(d.in)
 		d.Events = []Event{remediationStarted(r, fmt.Sprintf("%s %s is deleted", target.Kind, target.Name), d.Cause),
 			{Reason: EventDeleted(target.Kind), Key: target.UID,
 				Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
@@ -133,16 +133,16 @@ func (d *decision) resolveIntent(current *workerpod.Observation) bool {
 		current == nil && d.in.VanishedAttempt != r.Sequence+1 {
 		return false
 	}
-	d.Condition = d.betweenAttempts()
+	d.Condition = betweenAttempts(d.in, d.now)
 	d.remediate(false)
 	return true
 }
 
 // remediationCause says why an action is taken on the node.
-func (d *decision) remediationCause() string {
-	r := d.in.Node.Record
+func remediationCause(in Input) string {
+	r := in.Node.Record
 	if recordsDeadline(r) {
-		return overdue(d.in, r)
+		return overdue(in, r)
 	}
 	return fmt.Sprintf("%d attempts failed, last: %s", r.Attempts, LastFailure(r))
 }
@@ -193,7 +193,7 @@ func (d *decision) recordGuard(guard, message string) {
 			d.Events = []Event{heldEvent(r, guard, message)}
 		}
 	}
-	if at, ok := d.nextAttemptTime(); ok && !d.spent.first && r.Deletion == nil {
+	if at, ok := nextAttemptAt(d.in, d.now); ok && !d.spent.first && r.Deletion == nil {
 		r.NextAttemptTime = ptr.To(at)
 	}
 	d.Step, d.Change = StepRecord, marks.Change{Record: r}

@@ -59,7 +59,7 @@ func remediationCondition(in Input, ev Evidence, now time.Time) (Plan, *held) {
 		switch {
 		case required && c.Type == want.Type:
 			carries = c.Status == want.Status
-		case in.Selected || d.asked(c): // else it is another installation's, which serves this node
+		case in.Selected || setHere(d.in, d.ev, c): // else it is another installation's, which serves this node
 			d.RemoveConditions = append(d.RemoveConditions, c.Type)
 		}
 	}
@@ -71,7 +71,7 @@ func remediationCondition(in Input, ev Evidence, now time.Time) (Plan, *held) {
 	case !ev.Fresh:
 		return Plan{Need: NeedFresh}, nil
 	default:
-		d.Step, d.Cause, d.Target.Kind, d.Target.Name = StepSetCondition, d.remediationCause(), marks.KindCondition,
+		d.Step, d.Cause, d.Target.Kind, d.Target.Name = StepSetCondition, remediationCause(d.in), marks.KindCondition,
 			string(want.Type)
 		what := fmt.Sprintf("condition %s=%s was set", want.Type, want.Status)
 		d.Events = []Event{remediationStarted(in.Node.Record, what, d.Cause)}
@@ -85,7 +85,7 @@ func remediationCondition(in Input, ev Evidence, now time.Time) (Plan, *held) {
 func (d *decision) requiresRemediation() bool {
 	c := d.in.Config.NodeManagement
 	if !c.DeleteFailedNodes || c.Remediation.Action != config.ActionCondition || !Eligible(d.in) ||
-		d.in.LocalWorker != nil || !exhaustedHere(d.in) || d.heldByProbe() {
+		d.in.LocalWorker != nil || !exhaustedHere(d.in) || heldByProbe(d.in) {
 		return false
 	}
 	// A condition that is there stays while the next attempt runs. A deletion waits for that attempt, because it cannot be
@@ -94,22 +94,22 @@ func (d *decision) requiresRemediation() bool {
 	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil && (pod.Passed() || !carriesCondition(d.in)) {
 		return false // it passed and waits for its release, or its attempt comes first
 	}
-	if !carriesCondition(d.in) && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
+	if !carriesCondition(d.in) && (!failureConfirmed(d.in, d.now) || d.in.Node.Leaving != "") {
 		return false // another attempt must confirm an old failure; others act already on a node that is leaving
 	}
 	by := firstGuard(d.in, d.ev, d.now)
 	d.Need, d.ev.held = by.need, &by
-	if by.guard != "" && carriesCondition(d.in) && !d.failureConfirmed() { // else the record and an event say so
+	if by.guard != "" && carriesCondition(d.in) && !failureConfirmed(d.in, d.now) { // else the record and an event say so
 		d.Events = []Event{heldEvent(d.in.Node.Record, by.guard, by.message+"; the condition is removed")}
 	}
 	return by == held{}
 }
 
-// asked reports whether the ledger, which is this installation's, shows that it set this condition of the node. Another
-// installation may have set it since, at another time.
-func (d *decision) asked(c corev1.NodeCondition) bool {
-	return slices.ContainsFunc(slices.Concat(d.ev.Ledger.Entries, d.ev.Ledger.Earlier), func(e ledger.Entry) bool {
-		return e.UID == d.in.Node.UID && e.Kind == marks.KindCondition && e.Name == string(c.Type) &&
+// setHere reports whether the ledger, which is this installation's, shows that it set this condition of the node.
+// Another installation may have set it since, at another time.
+func setHere(in Input, ev Evidence, c corev1.NodeCondition) bool {
+	return slices.ContainsFunc(slices.Concat(ev.Ledger.Entries, ev.Ledger.Earlier), func(e ledger.Entry) bool {
+		return e.UID == in.Node.UID && e.Kind == marks.KindCondition && e.Name == string(c.Type) &&
 			e.LastSet().Unix() == c.LastTransitionTime.Unix()
 	})
 }
@@ -123,9 +123,9 @@ func exhaustedHere(in Input) bool {
 }
 
 // heldByProbe reports whether no control probe passed beside the last failure, although one is needed.
-func (d *decision) heldByProbe() bool {
-	r := d.in.Node.Record
-	return r.Held == GuardControlProbe || r.LastOutcome == attempt.Failed && !r.Probed && needsControlProbe(d.in)
+func heldByProbe(in Input) bool {
+	r := in.Node.Record
+	return r.Held == GuardControlProbe || r.LastOutcome == attempt.Failed && !r.Probed && needsControlProbe(in)
 }
 
 // carriesCondition reports whether the node carries the configured condition.

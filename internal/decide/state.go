@@ -49,23 +49,23 @@ func StateOf(in Input, now time.Time) State {
 		}
 		return StateNotOurs
 	}
-	d := newDecision(in, Evidence{}, now)
+	spent := budgetOf(in)
 	switch {
 	case r.Deletion != nil && in.Config.NodeManagement.DeleteFailedNodes:
 		return StateRemediating
 	case underWay(in):
 		return StateVerifying
-	case in.Profile.Unchecked(), d.spent.first && !ranOtherChecks(r, in.Checks):
+	case in.Profile.Unchecked(), spent.first && !ranOtherChecks(r, in.Checks):
 		return StateWaiting
-	case d.spent.first:
+	case spent.first:
 	case r.Held != "":
 		return StateHeld
-	case d.exhausted() && len(n.RemediationConditions) > 0:
+	case spentAll(in) && len(n.RemediationConditions) > 0:
 		return StateRemediating
-	case d.exhausted():
+	case spentAll(in):
 		return StateExhausted
 	}
-	if _, due := d.nextAttempt(); !due {
+	if _, due := nextAttempt(in, now); !due {
 		return StateBackingOff
 	}
 	return StateWaiting

@@ -242,13 +242,13 @@ func SuspicionResults() []SuspicionResult {
 
 // suspicionResult is what an attempt with the outcome means for the suspicion in the record before it. Only the first
 // failure confirms the suspicion.
-func (d *decision) suspicionResult(before marks.Record, outcome attempt.Outcome) (corev1.NodeConditionType,
+func suspicionResult(spent budget, before marks.Record, outcome attempt.Outcome) (corev1.NodeConditionType,
 	SuspicionResult) {
 	switch s := before.Suspicion; {
 	case s == nil || s.Type == "":
 	case outcome == attempt.Passed:
 		return s.Type, SuspicionCleared
-	case outcome == attempt.Failed && d.spent.attempts == 0:
+	case outcome == attempt.Failed && spent.attempts == 0:
 		return s.Type, SuspicionConfirmed
 	}
 	return "", ""

@@ -77,7 +77,7 @@ func (d *decision) recordTakenBack() bool {
 			d.Need = NeedFresh // the cache does not have who wrote the node
 			return true
 		}
-		r.TakenBack.By = d.writer(mark)
+		r.TakenBack.By = writer(d.in, mark)
 		r.NextAttemptTime = ptr.To(takenBackUntil(d.in, r))
 		d.TakenBack = mark
 		d.Events = []Event{{Reason: EventMarksTakenBack, Key: string(mark) + "/" + r.TakenBack.By,
@@ -110,7 +110,7 @@ func takenBackUntil(in Input, r marks.Record) time.Time {
 // awaitTakenBack reports whether the node waits because another writer takes back one pass after the other. The plan
 // then says until when.
 func (d *decision) awaitTakenBack() bool {
-	why, at := d.takenBack()
+	why, at := takenBack(d.in, d.now)
 	if why == "" || !d.now.Before(at) {
 		return false
 	}
@@ -122,21 +122,21 @@ func (d *decision) awaitTakenBack() bool {
 
 // takenBack says that another writer takes back one pass after the other, and when the next verification starts; empty
 // if nobody does.
-func (d *decision) takenBack() (why string, at time.Time) {
-	r, mark := d.in.Node.Record, undone(d.in, d.now)
-	if mark == "" || !MarksTakenBack(r, d.now) || !r.TakenBack.Last().Equal(*r.VerifiedTime) {
+func takenBack(in Input, now time.Time) (why string, at time.Time) {
+	r, mark := in.Node.Record, undone(in, now)
+	if mark == "" || !MarksTakenBack(r, now) || !r.TakenBack.Last().Equal(*r.VerifiedTime) {
 		return "", time.Time{}
 	}
-	return takenBackText(mark, d.in, r.TakenBack.By), takenBackUntil(d.in, r)
+	return takenBackText(mark, in, r.TakenBack.By), takenBackUntil(in, r)
 }
 
 // writer is the field manager that wrote the mark last. Only a node that was read from the API server shows it, and
 // nothing shows who removed a label.
-func (d *decision) writer(mark Mark) string {
+func writer(in Input, mark Mark) string {
 	if mark == MarkLabel {
-		return marks.Writer(d.in.Node.ManagedFields, "metadata", "labels", d.in.Config.NodeManagement.VerifiedLabel.Key)
+		return marks.Writer(in.Node.ManagedFields, "metadata", "labels", in.Config.NodeManagement.VerifiedLabel.Key)
 	}
-	return marks.Writer(d.in.Node.ManagedFields, "spec", "taints")
+	return marks.Writer(in.Node.ManagedFields, "spec", "taints")
 }
 
 // takenBackText says what was taken back, and by whom.

@@ -26,9 +26,9 @@ func (d *decision) forceDelete(pod workerpod.Observation) {
 }
 
 // occupyingWorker is a worker of an earlier attempt that still occupies the node, or nil. cleanUpPods deletes it.
-func (d *decision) occupyingWorker() *workerpod.Observation {
-	for i := range d.in.Pods {
-		if pod := &d.in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
+func occupyingWorker(in Input) *workerpod.Observation {
+	for i := range in.Pods {
+		if pod := &in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
 			return pod
 		}
 	}
@@ -38,12 +38,12 @@ func (d *decision) occupyingWorker() *workerpod.Observation {
 // stuckAt is when a terminating worker that still runs counts as a fault of its node. It does not (ok is false) if a
 // finalizer keeps the pod or the node is not Ready. The time starts again once the finalizer is gone or the node is
 // Ready again.
-func (d *decision) stuckAt(pod workerpod.Observation) (at time.Time, ok bool) {
-	if at = pod.EndsBy(); at.IsZero() || !pod.HasRunningContainer || len(pod.Finalizers) > 0 || !d.in.Node.Ready {
+func stuckAt(in Input, pod workerpod.Observation) (at time.Time, ok bool) {
+	if at = pod.EndsBy(); at.IsZero() || !pod.HasRunningContainer || len(pod.Finalizers) > 0 || !in.Node.Ready {
 		return time.Time{}, false
 	}
 	seen := pod.Seen
-	began := slices.MaxFunc([]time.Time{seen.Terminating, seen.FinalizersGone, d.in.NotReadySeen}, time.Time.Compare)
+	began := slices.MaxFunc([]time.Time{seen.Terminating, seen.FinalizersGone, in.NotReadySeen}, time.Time.Compare)
 	return at.Add(began.Sub(seen.Terminating)), true
 }
 
@@ -55,23 +55,23 @@ func recordsStuck(r marks.Record) bool {
 
 // stuckResolved reports whether the record names a stuck worker that is gone now, or that this process has not yet
 // observed for long enough itself. Such a record does not delay the next attempt, and does not lead to a deletion.
-func (d *decision) stuckResolved() bool {
-	if !recordsStuck(d.in.Node.Record) {
+func stuckResolved(in Input, now time.Time) bool {
+	if !recordsStuck(in.Node.Record) {
 		return false
 	}
-	pod := d.occupyingWorker()
+	pod := occupyingWorker(in)
 	if pod == nil {
 		return true
 	}
-	at, ok := d.stuckAt(*pod)
-	return !ok || d.now.Before(at)
+	at, ok := stuckAt(in, *pod)
+	return !ok || now.Before(at)
 }
 
 // awaitTermination waits for a worker to end before the next attempt starts. If the worker is stuck, the next attempt
 // cannot start and is recorded as failed.
 func (d *decision) awaitTermination(pod *workerpod.Observation) {
-	d.Condition = d.terminationCondition(pod)
-	at, ok := d.stuckAt(*pod)
+	d.Condition = terminationCondition(d.in, pod, d.now)
+	at, ok := stuckAt(d.in, *pod)
 	switch {
 	case !ok:
 	case d.now.Before(at):
@@ -93,16 +93,16 @@ func (d *decision) recordStuck(pod *workerpod.Observation, at time.Time) {
 		d.record(a, &result)
 		return
 	}
-	if due, ok := d.nextAttemptTime(); ok && !d.spent.first && due.After(at) {
+	if due, ok := nextAttemptAt(d.in, d.now); ok && !d.spent.first && due.After(at) {
 		at = due // the attempt before had a failure of its own
 	}
 	d.settle(failure{subject: subjectOf(d.in, a.Number), at: at, attempt: a, result: result})
 }
 
 // terminationCondition is the condition of a node that waits for a worker to end.
-func (d *decision) terminationCondition(pod *workerpod.Observation) *marks.Condition {
-	if !d.spent.first && recordsStuck(d.in.Node.Record) {
-		return d.betweenAttempts()
+func terminationCondition(in Input, pod *workerpod.Observation, now time.Time) *marks.Condition {
+	if !budgetOf(in).first && recordsStuck(in.Node.Record) {
+		return betweenAttempts(in, now)
 	}
 	reason := marks.ReasonVerifying
 	message := fmt.Sprintf("Waiting for worker %s of attempt %d to end", pod.Name, pod.Attempt.Number)
@@ -111,17 +111,17 @@ func (d *decision) terminationCondition(pod *workerpod.Observation) *marks.Condi
 		if pod.HasRunningContainer {
 			message += ", and its container has not ended"
 		}
-		if !d.now.Before(pod.EndsBy()) {
+		if !now.Before(pod.EndsBy()) {
 			reason = marks.ReasonWorkerInconclusive
 		}
 	}
 	if len(pod.Finalizers) > 0 {
 		message += "; finalizers: " + strings.Join(pod.Finalizers, ", ")
 	}
-	if !d.spent.first && d.in.Node.Record.Held != "" {
-		c := d.betweenAttempts()
+	if !budgetOf(in).first && in.Node.Record.Held != "" {
+		c := betweenAttempts(in, now)
 		c.Message = attempt.Text(message + "; previous result: " + c.Message)
 		return c
 	}
-	return unknownCondition(reason, message, d.now)
+	return unknownCondition(reason, message, now)
 }
