@@ -21,62 +21,84 @@ const (
 	warningAgain = time.Minute
 )
 
-// awaitResult handles an attempt without a result: it waits, or ends the attempt.
-func (d *decision) awaitResult(pod *workerpod.Observation) {
-	if removed := gateRemoved(d.in, *pod); removed != nil {
-		d.record(pod.Attempt, removed)
-		return
-	}
-	end := podDeadline(d.in, *pod)
-	past := !d.now.Before(end)
+// attemptUnderWay waits for the result of the attempt that is under way, or says what the result means for the node.
+func attemptUnderWay(in Input, ev Evidence, now time.Time) Plan {
+	current := CurrentPod(in.Node.Record, in.Pods)
 	switch {
-	case pod.Attempt.Basis.Checks != d.in.Checks:
-		// Its result would not count.
-		d.record(pod.Attempt, checksChanged())
-	case past && !d.ev.Fresh:
-		d.Need = NeedFresh // a stale cache may show a worker that has ended
-	case past && d.in.Node.Lost:
-		const message = "the kubelet stopped reporting before the worker ended"
-		d.record(pod.Attempt, attempt.NewInconclusive(attempt.ReasonNodeLost, message))
+	case localUnderWay(in):
+		return localResult(in, ev, now)
+	case current == nil:
+		return recordResult(in, budgetOf(in), attempt.Attempt{Number: in.VanishedAttempt}, *podDeleted(), now)
+	case current.Attempt.Result == nil:
+		return awaitResult(in, ev, *current, now)
+	}
+	return evaluate(in, ev, *current, current.Seen.Result, *current.Attempt.Result, now)
+}
+
+// awaitResult handles an attempt without a result: it waits, or ends the attempt.
+func awaitResult(in Input, ev Evidence, pod workerpod.Observation, now time.Time) Plan {
+	removed, end := gateRemoved(in, pod), podDeadline(in, pod)
+	past := !now.Before(end)
+	ends := func(result *attempt.Result) Plan { return recordResult(in, budgetOf(in), pod.Attempt, *result, now) }
+	switch {
+	case removed != nil:
+		return ends(removed)
+	case pod.Attempt.Basis.Checks != in.Checks:
+		return ends(checksChanged()) // its result would not count
+	case past && !ev.Fresh:
+		return Plan{Need: NeedFresh} // a stale cache may show a worker that has ended
+	case past && in.Node.Lost:
+		return ends(attempt.NewInconclusive(attempt.ReasonNodeLost, "the kubelet stopped reporting before the worker ended"))
 	case past && pod.Terminating:
-		d.record(pod.Attempt, podDeleted())
-	case slowToStart(d.in, *pod, past, d.now) && d.ev.Warning == nil:
-		d.Need = NeedWarning
-	case past && pod.State == workerpod.Running:
+		return ends(podDeleted())
+	case slowToStart(in, pod, past, now) && ev.Warning == nil:
+		return Plan{Need: NeedWarning}
+	case past:
+		return evaluate(in, ev, pod, end, timeUp(in, ev, pod, end, now), now)
+	case pod.Unschedulable != "" && !now.Before(pod.Seen.Unschedulable.Add(unschedulableFor)):
+		return ends(attempt.NewInconclusive(attempt.ReasonUnschedulable, pod.Unschedulable))
+	}
+	return inProgress(in, ev, pod, end, now)
+}
+
+// timeUp is the result of an attempt that has none at the end of its time.
+func timeUp(in Input, ev Evidence, pod workerpod.Observation, end, now time.Time) attempt.Result {
+	warning := ptr.Deref(ev.Warning, "")
+	switch {
+	case pod.State == workerpod.Running:
 		message := fmt.Sprintf("the worker started and ran past worker.timeoutSeconds (%s)",
 			end.Sub(pod.Seen.Running)-deadlineGrace)
-		d.evaluate(*pod, end, attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout,
-			Message: attempt.Text(withDetail(message, pod.Beside)), Duration: d.now.Sub(pod.Seen.Running)})
-	case past && pod.InitContainer != "":
+		return attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonTimeout,
+			Message: attempt.Text(withDetail(message, pod.Beside)), Duration: now.Sub(pod.Seen.Running)}
+	case pod.InitContainer != "":
 		message := fmt.Sprintf("init container %s did not end within worker.initTimeoutSeconds (%s)",
 			pod.InitContainer, end.Sub(pod.Seen.Init))
-		message = withDetail(message, pod.Startup, pod.Beside, ptr.Deref(d.ev.Warning, ""))
-		d.evaluate(*pod, end, *attempt.NewInconclusive(attempt.ReasonInitTimeout, message))
-	case past:
-		message := fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", startTimeout(d.in, *pod))
-		message = withDetail(message, pod.Startup, pod.Beside, ptr.Deref(d.ev.Warning, ""))
-		d.evaluate(*pod, end, *attempt.NewInconclusive(attempt.ReasonStartTimeout, message))
-	case pod.Unschedulable != "" && !d.now.Before(pod.Seen.Unschedulable.Add(unschedulableFor)):
-		d.record(pod.Attempt, attempt.NewInconclusive(attempt.ReasonUnschedulable, pod.Unschedulable))
-	default:
-		d.requeueAfter(end.Sub(d.now))
-		if pod.Unschedulable != "" {
-			d.requeueAfter(pod.Seen.Unschedulable.Add(unschedulableFor).Sub(d.now))
-		}
-		switch slow := pod.Seen.First.Add(slowStart); {
-		case pod.State != workerpod.Pending:
-		case d.now.Before(slow):
-			d.requeueAfter(slow.Sub(d.now))
-		case d.ev.Warning != nil && *d.ev.Warning == "":
-			d.requeueAfter(warningAgain)
-		}
-		d.Condition = workerCondition(d.in, d.ev, pod, d.now)
-		if due := pod.Seen.First.Add(ConditionDelay); d.now.Before(due) {
-			d.requeueAfter(due.Sub(d.now))
-		} else {
-			d.Events = []Event{started(pod)}
-		}
+		return *attempt.NewInconclusive(attempt.ReasonInitTimeout, withDetail(message, pod.Startup, pod.Beside, warning))
 	}
+	message := fmt.Sprintf("the worker did not start within worker.startTimeoutSeconds (%s)", startTimeout(in, pod))
+	return *attempt.NewInconclusive(attempt.ReasonStartTimeout, withDetail(message, pod.Startup, pod.Beside, warning))
+}
+
+// inProgress says how the attempt goes, and looks again when its time is over or its condition changes.
+func inProgress(in Input, ev Evidence, pod workerpod.Observation, end, now time.Time) Plan {
+	p := Plan{Condition: workerCondition(in, ev, &pod, now)}
+	p.requeueAfter(end.Sub(now))
+	if pod.Unschedulable != "" {
+		p.requeueAfter(pod.Seen.Unschedulable.Add(unschedulableFor).Sub(now))
+	}
+	switch slow := pod.Seen.First.Add(slowStart); {
+	case pod.State != workerpod.Pending:
+	case now.Before(slow):
+		p.requeueAfter(slow.Sub(now))
+	case ev.Warning != nil && *ev.Warning == "":
+		p.requeueAfter(warningAgain)
+	}
+	if due := pod.Seen.First.Add(ConditionDelay); now.Before(due) {
+		p.requeueAfter(due.Sub(now))
+	} else {
+		p.Events = []Event{started(&pod)}
+	}
+	return p
 }
 
 // slowToStart reports whether a pod has not started for slowStart, or within its time (past), so that its message says
@@ -126,58 +148,49 @@ func recordsSuperseded(r marks.Record) bool {
 func ranOtherChecks(r marks.Record, now string) bool { return r.LastOutcome != "" && r.Checks != now }
 
 // evaluate decides what a result, which was observed at the given time, means for the node.
-func (d *decision) evaluate(pod workerpod.Observation, at time.Time, result attempt.Result) {
-	removed := gateRemoved(d.in, pod)
-	switch {
-	case result.Outcome == attempt.Passed && removed != nil:
-		d.record(pod.Attempt, removed)
-	case d.recordPassOrSuperseded(pod.Attempt, result):
-	case result.Outcome == attempt.Failed && needsControlProbe(d.in):
-		d.settle(failure{subject: subjectOf(d.in, pod.Attempt.Number), at: at, attempt: pod.Attempt, result: result,
-			unobserved: pod.Attempt.Result != nil && !pod.Seen.UnderWay})
-	default:
-		d.record(pod.Attempt, &result)
+func evaluate(in Input, ev Evidence, pod workerpod.Observation, at time.Time, result attempt.Result,
+	now time.Time) Plan {
+	if removed := gateRemoved(in, pod); result.Outcome == attempt.Passed && removed != nil {
+		return recordResult(in, budgetOf(in), pod.Attempt, *removed, now)
 	}
+	if result.Outcome == attempt.Failed && needsControlProbe(in) && superseded(in, pod.Attempt.Basis, result, now) == nil {
+		return settle(in, ev, Plan{}, failure{subject: subjectOf(in, pod.Attempt.Number), at: at, attempt: pod.Attempt,
+			result: result, unobserved: pod.Attempt.Result != nil && !pod.Seen.UnderWay}, now)
+	}
+	return uncompared(in, ev, pod.Attempt, result, now)
 }
 
-// recordPassOrSuperseded handles a pass, and a result that does not count. Neither needs a comparison with another
-// node. It reports whether the result was one of them.
-func (d *decision) recordPassOrSuperseded(a attempt.Attempt, result attempt.Result) bool {
-	if other := superseded(d.in, a.Basis, result, d.now); other != nil {
-		d.record(a, other)
-		return true
+// uncompared records a result that is not compared with that of another node, or one that replaces it because its basis
+// no longer holds.
+func uncompared(in Input, ev Evidence, a attempt.Attempt, result attempt.Result, now time.Time) Plan {
+	if other := superseded(in, a.Basis, result, now); other != nil {
+		result = *other
+	} else if result.Outcome == attempt.Passed {
+		return pass(in, ev, a, result, now)
 	}
-	if result.Outcome == attempt.Passed {
-		d.pass(a, result)
-		return true
-	}
-	return false
+	return recordResult(in, budgetOf(in), a, result, now)
 }
 
 // pass records a pass once the node may be released.
-func (d *decision) pass(a attempt.Attempt, result attempt.Result) {
-	if d.in.Node.Gated && d.in.Node.Owner.Managed && !d.in.Node.Owner.Registered {
+func pass(in Input, ev Evidence, a attempt.Attempt, result attempt.Result, now time.Time) Plan {
+	message := passMessage(result.Reason)
+	switch n := in.Node; {
+	case !n.Gated:
+	case n.Owner.Managed && !n.Owner.Registered:
 		// Karpenter puts startup taints back until it has registered the node
 		// (sigs.k8s.io/karpenter pkg/controllers/nodeclaim/lifecycle/registration.go).
-		message := passMessage(result.Reason) + "; the taint stays until Karpenter sets " + owner.LabelRegistered
-		d.Unmet = []Unmet{{Kind: UnmetRegistration}}
-		d.Condition = unknownCondition(marks.ReasonWaitingForRegistration, message, d.now)
-		return
+		message += "; the taint stays until Karpenter sets " + owner.LabelRegistered
+		return Plan{Unmet: []Unmet{{Kind: UnmetRegistration}},
+			Condition: unknownCondition(marks.ReasonWaitingForRegistration, message, now)}
+	case n.Uninitialized != "":
+		return uninitialized(in, Plan{}, message+"; the taint stays", now)
+	case ev.Unmet == nil: // a worker may run for minutes
+		return Plan{Need: NeedPrerequisites}
+	case len(*ev.Unmet) > 0:
+		result = *attempt.NewInconclusive(attempt.ReasonPrerequisitesLost,
+			message+", but a prerequisite no longer holds: "+unmetMessage(*ev.Unmet))
 	}
-	if d.in.Node.Gated && !d.initialized(passMessage(result.Reason)+"; the taint stays") {
-		return
-	}
-	if d.in.Node.Gated { // a worker may run for minutes
-		switch {
-		case d.ev.Unmet == nil:
-			d.Need = NeedPrerequisites
-			return
-		case len(*d.ev.Unmet) > 0:
-			result = *attempt.NewInconclusive(attempt.ReasonPrerequisitesLost, passMessage(result.Reason)+
-				", but a prerequisite no longer holds: "+unmetMessage(*d.ev.Unmet))
-		}
-	}
-	d.record(a, &result)
+	return recordResult(in, budgetOf(in), a, result, now)
 }
 
 // passMessage describes a pass of the reason.
@@ -221,27 +234,22 @@ func gateRemoved(in Input, pod workerpod.Observation) *attempt.Result {
 	return nil
 }
 
-// awaitLocalResult handles the attempt of a process that verifies its own node.
-func (d *decision) awaitLocalResult() {
-	a := d.in.LocalWorker.Attempt
-	if a.Result != nil {
-		if !d.recordPassOrSuperseded(a, *a.Result) {
-			d.record(a, a.Result)
-		}
-		return
-	}
-	message := fmt.Sprintf("The node's own pod runs the checks, attempt %d", a.Number)
-	if !d.spent.first {
-		message += "; previous result: " + LastFailure(d.in.Node.Record)
-	}
-	d.Condition = inProgressCondition(d.in, message, d.in.LocalWorker.Began, d.now)
+// localUnderWay reports whether the process that verifies its own node has begun the next attempt.
+func localUnderWay(in Input) bool {
+	return in.LocalWorker != nil && in.LocalWorker.Attempt.Number == in.NextAttempt().Number
 }
 
-// labelledByHand reports whether somebody added the verified label to a gated node by hand, in DaemonSet mode. The
-// label ends the DaemonSet's pod on the node, so the pod removes the taints first. Outside of DaemonSet mode, the same
-// state means that a taint came back.
-func labelledByHand(in Input) bool {
-	return in.LocalWorker != nil && !in.LocalWorker.Released && in.Node.Gated && in.Node.Labelled
+// localResult handles the attempt of a process that verifies its own node.
+func localResult(in Input, ev Evidence, now time.Time) Plan {
+	a := in.LocalWorker.Attempt
+	if a.Result != nil {
+		return uncompared(in, ev, a, *a.Result, now)
+	}
+	message := fmt.Sprintf("The node's own pod runs the checks, attempt %d", a.Number)
+	if !budgetOf(in).first {
+		message += "; previous result: " + LastFailure(in.Node.Record)
+	}
+	return Plan{Condition: inProgressCondition(in, message, in.LocalWorker.Began, now)}
 }
 
 // NextCondition is the node's condition once the plan's change is written; nil if the change records no pass.

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -67,6 +68,18 @@ func nextAttempt(in Input, now time.Time) (wait time.Duration, due bool) {
 		return at.Sub(now), false
 	}
 	return 0, true
+}
+
+// between is the plan of a node between two attempts: its condition, and when the next one is due. due: it is due now.
+func between(in Input, now time.Time) (p Plan, due bool) {
+	p.Condition = betweenAttempts(in, now)
+	wait, due := nextAttempt(in, now)
+	p.requeueAfter(wait)
+	if r := in.Node.Record; budgetOf(in).first && !due {
+		p.Condition = unknownCondition(marks.ReasonWorkerInconclusive, fmt.Sprintf("Attempt %d ran other checks than the "+
+			"node has now; next attempt at %s", r.Sequence, now.Add(wait).UTC().Format(time.RFC3339)), lastTime(r))
+	}
+	return p, due
 }
 
 // Waits reports whether a pass of the node's group makes its next attempt due. A failure that the group shares, or that

@@ -172,6 +172,7 @@ func exhaustedCondition(in Input, then string) *marks.Condition {
 		Message: why + then}
 }
 
+// heldCondition is the condition of a node that a guard holds. fault is what is wrong with it.
 func heldCondition(r marks.Record, fault, then string) *marks.Condition {
 	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r),
 		Message: fmt.Sprintf("%s; remediation is held by %s: %s%s",
@@ -190,14 +191,13 @@ func RulesUnavailable(in Input, hasRuleTaint bool, reason string, now time.Time)
 	if in.Node.Deleting || !in.Selected || !verify && !hasRuleTaint {
 		return Plan{}
 	}
-	d := newDecision(in, Evidence{}, now)
 	text := "Waiting for NodeReadinessRules to be served: " + reason
-	d.Condition = unknownCondition(marks.ReasonRulesUnavailable, text, now)
-	d.Events = []Event{{Reason: EventRulesUnavailable, Key: reason, Message: attempt.Text(d.Condition.Message)}}
+	p := Plan{Condition: unknownCondition(marks.ReasonRulesUnavailable, text, now)}
+	p.Events = []Event{{Reason: EventRulesUnavailable, Key: reason, Message: attempt.Text(p.Condition.Message)}}
 	if verify {
-		d.reportDeadline()
+		return withDeadline(in, Evidence{}, p, now)
 	}
-	return d.Plan
+	return p
 }
 
 const podRejected = "the API server rejects its worker pod, which is sent again: "
@@ -205,13 +205,12 @@ const podRejected = "the API server rejects its worker pod, which is sent again:
 // PodDelayed is the plan for a node whose next attempt is due and whose pod the API server rejects with the given
 // message. The attempt is not recorded yet, because the pod is created again soon.
 func PodDelayed(in Input, message string, now time.Time) Plan {
-	d := newDecision(in, Evidence{}, now)
-	if d.Condition = lastAttempt(in, "; the next attempt is due, and "+podRejected+message); d.Condition == nil {
-		d.Condition = unknownCondition(marks.ReasonVerifying, "An attempt is due, and "+podRejected+message, now)
+	c := lastAttempt(in, "; the next attempt is due, and "+podRejected+message)
+	if c == nil {
+		c = unknownCondition(marks.ReasonVerifying, "An attempt is due, and "+podRejected+message, now)
 	}
-	d.Condition.Message = attempt.Text(d.Condition.Message)
-	d.reportDeadline()
-	return d.Plan
+	c.Message = attempt.Text(c.Message)
+	return withDeadline(in, Evidence{}, Plan{Condition: c}, now)
 }
 
 // RequestRefused is the plan for a node that cannot be verified because the API server refuses a request of the
@@ -230,13 +229,11 @@ func refused(in Input, reason, text string, now time.Time) Plan {
 	if in.Node.Deleting || !Eligible(in) || !NeedsVerification(in, now) {
 		return Plan{}
 	}
-	d := newDecision(in, Evidence{}, now)
-	d.Condition = unknownCondition(reason, text, now)
+	p := Plan{Condition: unknownCondition(reason, text, now)}
 	if reason == marks.ReasonReleaseRefused {
 		began, _ := RoundStart(in, now)
-		d.Events = []Event{{Reason: EventReleaseRefused, Key: fmt.Sprintf("refused@%d", began.UnixMicro()),
-			Message: d.Condition.Message}}
+		p.Events = []Event{{Reason: EventReleaseRefused, Key: fmt.Sprintf("refused@%d", began.UnixMicro()),
+			Message: p.Condition.Message}}
 	}
-	d.reportDeadline()
-	return d.Plan
+	return withDeadline(in, Evidence{}, p, now)
 }

@@ -9,21 +9,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
-
-// decision is the input of Next, and the plan that it makes.
-type decision struct {
-	in    Input
-	ev    Evidence
-	now   time.Time
-	spent budget
-	Plan
-}
-
-func newDecision(in Input, ev Evidence, now time.Time) *decision {
-	return &decision{in: in, ev: ev, now: now, spent: budgetOf(in)}
-}
 
 // Next decides the next step for one node. If it needs evidence that is costly to load, it names the evidence in
 // Plan.Need. Resolve then loads it and calls Next again.
@@ -31,34 +17,89 @@ func Next(in Input, ev Evidence, now time.Time) Plan {
 	if in.Node.Deleting {
 		return Plan{} // the garbage collector deletes its pods
 	}
-	d := newDecision(in, ev, now)
-	current := d.cleanUpPods()
 	verify := Eligible(in) && NeedsVerification(in, now)
-	switch {
-	case verify || current == nil:
-	case current.Terminating:
-		d.forceDelete(*current)
-	default:
-		d.Delete = append(d.Delete, *current)
-	}
-	if !ev.Fresh && (hasUnrecorded(in.Node.Record, d.Delete) || len(d.ForceDelete) > 0) {
+	pods := podWork(in, verify, now)
+	if !ev.Fresh && (hasUnrecorded(in.Node.Record, pods.Delete) || len(pods.ForceDelete) > 0) {
 		// A stale cache may lack the last record, the removal of the record, or the start of the pod. Then the controller
 		// would end a worker whose result is not recorded, or delete a running one without grace.
 		return Plan{Need: NeedFresh}
 	}
-	switch {
-	case in.DryRunDone:
-	case (verify || in.Node.HasRecord && Eligible(in)) && d.recordFlapping():
-	case verify:
-		d.verify(current)
-	default:
-		d.Plan = looks[StateOf(in, now)](in, ev, now).with(d.Plan)
+	p := Plan{}
+	if !in.DryRunDone {
+		p = nextStep(in, ev, verify, now)
 	}
-	d.avoidEviction()
-	return d.Plan
+	return withoutEviction(in, ev, p.with(pods))
 }
 
-// looks are the decisions about a node in one state, without its pods.
+// nextStep is what Next decides, without the node's pods. verify is whether the node must be verified.
+func nextStep(in Input, ev Evidence, verify bool, now time.Time) Plan {
+	if verify || in.Node.HasRecord && Eligible(in) {
+		if p, done := recordFlapping(in, now); done {
+			return p
+		}
+	}
+	if !verify {
+		return looks[StateOf(in, now)](in, ev, now)
+	}
+	p, done := reopen(in, ev, now)
+	if !done {
+		again := p.RequeueAfter
+		p = verification(in, ev, now)
+		p.requeueAfter(again)
+	}
+	p.addToCondition(flapping(in))
+	p.addToCondition(reselected(in))
+	return withDeadline(in, ev, p, now)
+}
+
+// verification goes on with the verification of a node. No attempt starts while its name has two machines, or another
+// writer takes its passes back. Past the deadline, one that proved nothing is followed by no other.
+func verification(in Input, ev Evidence, now time.Time) Plan {
+	r := in.Node.Record
+	switch intended := r.Deletion != nil && in.Config.NodeManagement.DeleteFailedNodes; {
+	case intended && (CurrentPod(r, in.Pods) != nil || in.VanishedAttempt == r.Sequence+1):
+		// A node must not be released or tried again while its owner is being deleted.
+		return remedied(in, ev, Plan{Condition: betweenAttempts(in, now)}, false, now)
+	case underWay(in):
+		return attemptUnderWay(in, ev, now)
+	default:
+		if p, waits := awaitOneMachine(in, now); waits {
+			return p
+		}
+		if p, waits := awaitTakenBack(in, now); waits {
+			return p
+		}
+		if !in.Profile.Unchecked() && inconclusiveAttempt(in) && expires(in, now) {
+			p, _ := between(in, now)
+			return expired(in, ev, p, false, now)
+		}
+	}
+	if look := looks[StateOf(in, now)]; look != nil {
+		return look(in, ev, now)
+	}
+	return startOrRemediate(in, ev, now)
+}
+
+// startOrRemediate decides what follows the last attempt, if no attempt is in progress.
+func startOrRemediate(in Input, ev Evidence, now time.Time) Plan {
+	if in.Profile.Unchecked() && in.Node.Record.Deletion == nil {
+		return expired(in, ev, passUnchecked(in, ev, now), true, now)
+	}
+	p, due := between(in, now)
+	if remediationDue(in) {
+		confirmed := failureConfirmed(in, now)
+		if in.Node.Record.Deletion != nil || confirmed && !due {
+			return remedied(in, ev, p, confirmed, now)
+		}
+		due = due || !confirmed
+	}
+	if due {
+		return start(in, ev, p, now)
+	}
+	return p
+}
+
+// looks are the decisions about a node in one state, without its pods and its deadline.
 var looks = map[State]func(in Input, ev Evidence, now time.Time) Plan{
 	StateNotOurs:  lookAtNotOurs,
 	StateVerified: lookAtVerified,
@@ -69,100 +110,6 @@ func (p Plan) with(pods Plan) Plan {
 	p.Delete, p.Keep, p.ForceDelete = pods.Delete, pods.Keep, pods.ForceDelete
 	p.requeueAfter(pods.RequeueAfter)
 	return p
-}
-
-func (d *decision) verify(current *workerpod.Observation) {
-	switch {
-	case labelledByHand(d.in):
-		// Record and condition keep the result of the checks.
-		d.Step, d.Change = StepRecord, marks.Change{KeepRecord: true, Gate: marks.GateOpen}
-	case current == nil && d.recordSuspicion(): // an attempt under way began before it
-	case d.recordTakenBack():
-	case d.beginRound(current):
-	case d.resolveIntent(current):
-	case d.in.LocalWorker != nil && d.in.LocalWorker.Attempt.Number == d.in.NextAttempt().Number:
-		d.awaitLocalResult()
-	case current == nil && d.in.VanishedAttempt == d.in.NextAttempt().Number:
-		d.record(attempt.Attempt{Number: d.in.VanishedAttempt}, podDeleted())
-	case current == nil:
-		d.startOrRemediate()
-	case current.Attempt.Result == nil:
-		d.awaitResult(current)
-	default:
-		d.evaluate(*current, current.Seen.Result, *current.Attempt.Result)
-	}
-	d.reportFlapping()
-	d.addToCondition(reselected(d.in))
-	d.reportDeadline()
-}
-
-// budget is how many retries the present run has spent. A run begins after a pass, after a reboot, and when the node
-// gets other checks.
-type budget struct {
-	attempts, inconclusive int32
-	shared                 int32 // see marks.Record.Shared
-	first                  bool  // no attempt of this run is recorded yet
-}
-
-func budgetOf(in Input) budget {
-	r := in.Node.Record
-	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || r.Checks != in.Checks {
-		return budget{first: true}
-	}
-	return budget{attempts: r.Attempts, inconclusive: r.Inconclusive, shared: r.Shared}
-}
-
-// spentAll reports whether the run has no retries left.
-func spentAll(in Input) bool { return exhausts(in, budgetOf(in).attempts) }
-
-// startOrRemediate decides what follows the last attempt, if no attempt is in progress.
-func (d *decision) startOrRemediate() {
-	r := d.in.Node.Record
-	if (r.Held != "" || r.Deletion != nil) && !d.in.Config.NodeManagement.DeleteFailedNodes {
-		// deleteFailedNodes was switched off.
-		r.Held, r.HeldMessage, r.Deletion = "", "", nil
-		d.Step, d.Change = StepRecord, marks.Change{Record: r}
-		return
-	}
-	if d.awaitOneMachine() || d.awaitTakenBack() {
-		return
-	}
-	if d.in.Profile.Unchecked() && d.in.Node.Record.Deletion == nil {
-		d.passUnchecked()
-		d.expire(true)
-		return
-	}
-	d.Condition = betweenAttempts(d.in, d.now)
-	wait, due := nextAttempt(d.in, d.now)
-	d.requeueAfter(wait)
-	if d.spent.first && !due {
-		d.Condition = unknownCondition(marks.ReasonWorkerInconclusive, fmt.Sprintf("Attempt %d ran other checks than the "+
-			"node has now; next attempt at %s", r.Sequence, d.now.Add(wait).UTC().Format(time.RFC3339)), lastTime(r))
-	}
-	// Past the deadline, an attempt that proved nothing needs no other after it.
-	if inconclusiveAttempt(d.in) && expires(d.in, d.now) {
-		d.expire(false)
-		return
-	}
-	if remediationDue(d.in) {
-		confirmed := failureConfirmed(d.in, d.now)
-		if r.Deletion != nil || confirmed && !due {
-			d.remediate(confirmed)
-			return
-		}
-		due = due || !confirmed
-	}
-	if due {
-		d.startAttempt()
-		d.expire(true)
-	}
-}
-
-// awaitsPrerequisites reports whether the next attempt waits for prerequisites. These are the first attempt of a run,
-// and the one after a superseded attempt, because the node's profile may have changed.
-func awaitsPrerequisites(in Input) bool {
-	r := in.Node.Record
-	return budgetOf(in).first || recordsSuperseded(r) || recordsDeadline(r)
 }
 
 // remediationDue reports whether a failed node may be deleted next. A node that is already leaving is removed by
@@ -186,93 +133,112 @@ func recent(at *time.Time, now time.Time) bool {
 	return at != nil && !at.After(now.Add(clockTolerance)) && now.Sub(*at) < maxFailureAge
 }
 
+// start is the plan p of a node whose next attempt is due, with the start of that attempt or the reason why it does not
+// start. Past the deadline, it is what onDeadline asks for.
+func start(in Input, ev Evidence, p Plan, now time.Time) Plan {
+	return expired(in, ev, startAttempt(in, ev, p, now), true, now)
+}
+
 // startAttempt starts the next attempt. If something prevents that, it reports the reason.
-func (d *decision) startAttempt() {
-	if !d.available() {
-		return
+func startAttempt(in Input, ev Evidence, p Plan, now time.Time) Plan {
+	p, ok := available(in, p, now)
+	if ok && awaitsPrerequisites(in) {
+		p, ok = prerequisitesMet(in, ev, p, now)
 	}
-	if awaitsPrerequisites(d.in) && !d.prerequisitesMet() {
-		return
+	if !ok {
+		return p
 	}
-	if last := occupyingWorker(d.in); last != nil {
+	if last := occupyingWorker(in); last != nil {
 		// Two workers on one node would disturb each other, and exceed maxConcurrentVerifications.
-		d.awaitTermination(last)
-		return
+		return awaitTermination(in, ev, p, last, now)
 	}
-	if !d.slotFree() {
-		return
+	if p, ok = takesSlot(in, ev, p, now); !ok {
+		return p
 	}
-	if !d.ev.Fresh {
-		d.Need = NeedFresh // a stale cache may lack the last record, and its attempt would start again
-		return
+	if !ev.Fresh {
+		p.Need = NeedFresh // a stale cache may lack the last record, and its attempt would start again
+		return p
 	}
-	r := d.in.Node.Record
-	d.Step, d.Number, d.Scheduling = StepStart, r.Sequence+1, d.in.Profile.Scheduling
+	r := in.Node.Record
+	p.Step, p.Number, p.Scheduling = StepStart, r.Sequence+1, in.Profile.Scheduling
 	// A kubelet that knows nothing of an extended resource admits a pod that is bound directly and asks for it
 	// (removeMissingExtendedResources in k8s.io/kubernetes pkg/kubelet/lifecycle), and the worker would run without.
-	offered := d.in.Node.Offers(d.in.Profile.ExtendedResources())
-	if !d.in.Closed() || !offered || r.LastReason == attempt.ReasonKubeletRejected {
-		d.Scheduling = config.SchedulingScheduler
+	offered := in.Node.Offers(in.Profile.ExtendedResources())
+	if !in.Closed() || !offered || r.LastReason == attempt.ReasonKubeletRejected {
+		p.Scheduling = config.SchedulingScheduler
 	}
+	return p
+}
+
+// awaitsPrerequisites reports whether the next attempt waits for prerequisites. These are the first attempt of a run,
+// and the one after a superseded attempt, because the node's profile may have changed.
+func awaitsPrerequisites(in Input) bool {
+	r := in.Node.Record
+	return budgetOf(in).first || recordsSuperseded(r) || recordsDeadline(r)
 }
 
 // passUnchecked passes a node without checks once its prerequisites hold. It takes no worker and no slot.
-func (d *decision) passUnchecked() {
-	if !d.available() || !d.prerequisitesMet() {
-		return
+func passUnchecked(in Input, ev Evidence, now time.Time) Plan {
+	p, ok := available(in, Plan{}, now)
+	if ok {
+		p, ok = prerequisitesMet(in, ev, p, now)
 	}
-	d.pass(d.in.NextAttempt(), attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks})
+	if !ok {
+		return p
+	}
+	return pass(in, ev, in.NextAttempt(), attempt.Result{Outcome: attempt.Passed, Reason: attempt.ReasonNoChecks}, now)
 }
 
 // prerequisitesMet reports whether all prerequisites hold and the minimum hold is over. If they do not, or if that is
 // unknown, the plan gives the reason.
-func (d *decision) prerequisitesMet() bool {
-	if d.ev.Unmet == nil {
-		d.Need = NeedPrerequisites
-		return false
+func prerequisitesMet(in Input, ev Evidence, p Plan, now time.Time) (Plan, bool) {
+	if ev.Unmet == nil {
+		p.Need = NeedPrerequisites
+		return p, false
 	}
-	unmet := *d.ev.Unmet
-	if hold, left := minimumHold(d.in, d.now); left > 0 {
+	unmet := *ev.Unmet
+	if hold, left := minimumHold(in, now); left > 0 {
 		unmet = append(slices.Clone(unmet), hold)
-		d.requeueAfter(left)
+		p.requeueAfter(left)
 	}
 	if len(unmet) == 0 {
-		return true
+		return p, true
 	}
 	for _, u := range unmet {
 		if !u.Until.IsZero() {
-			d.requeueAfter(max(u.Until.Sub(d.now), time.Millisecond))
+			p.requeueAfter(max(u.Until.Sub(now), time.Millisecond))
 		}
 	}
-	unmet, left := withHints(unmet, d.in.NeedsVerificationSince, d.now)
+	unmet, left := withHints(unmet, in.NeedsVerificationSince, now)
 	if left > 0 {
-		d.requeueAfter(left)
+		p.requeueAfter(left)
 	}
-	d.Unmet, d.Condition = unmet, unknownCondition(marks.ReasonWaitingForPrerequisites, unmetMessage(unmet), d.now)
-	d.Events = prerequisiteStuckEvents(unmet)
-	return false
+	p.Unmet, p.Condition = unmet, unknownCondition(marks.ReasonWaitingForPrerequisites, unmetMessage(unmet), now)
+	p.Events = prerequisiteStuckEvents(unmet)
+	return p, false
 }
 
 // available reports whether a worker may start on the node. If not, the plan gives the reason.
-func (d *decision) available() bool {
-	reason := unavailableReason(d.in)
-	if reason != "" && d.in.Node.Record.Deletion == nil { // else it is leaving because we deleted it, and says so
-		d.Condition = unknownCondition(marks.ReasonWaitingForPrerequisites, reason, d.now)
+func available(in Input, p Plan, now time.Time) (Plan, bool) {
+	if reason := unavailableReason(in); reason != "" {
+		if in.Node.Record.Deletion == nil { // else it is leaving because we deleted it, and says so
+			p.Condition = unknownCondition(marks.ReasonWaitingForPrerequisites, reason, now)
+		}
+		return p, false
 	}
-	return reason == "" && d.initialized("No worker starts on this node yet")
+	if in.Node.Uninitialized != "" {
+		return uninitialized(in, p, "No worker starts on this node yet", now), false
+	}
+	return p, true
 }
 
-// initialized reports whether the node has the labels that select its profile. If it may not have them yet, the plan
-// says so, and what waits for them.
-func (d *decision) initialized(waits string) bool {
-	taint := d.in.Node.Uninitialized
-	if taint == "" {
-		return true
-	}
-	d.Unmet = []Unmet{{Kind: UnmetInitialization}}
-	d.Condition = unknownCondition(marks.ReasonWaitingForRegistration, fmt.Sprintf("%s: it has the taint %s, so labels "+
-		"that select its profile may be missing", waits, taint), d.now)
-	return false
+// uninitialized is the plan p of a node that may not have the labels yet that select its profile. waits is what waits
+// for them.
+func uninitialized(in Input, p Plan, waits string, now time.Time) Plan {
+	p.Unmet = []Unmet{{Kind: UnmetInitialization}}
+	p.Condition = unknownCondition(marks.ReasonWaitingForRegistration, fmt.Sprintf("%s: it has the taint %s, so labels "+
+		"that select its profile may be missing", waits, in.Node.Uninitialized), now)
+	return p
 }
 
 // unavailableReason says why no worker may start on the node: it is leaving, or its kubelet is gone. A worker that
@@ -287,42 +253,39 @@ func unavailableReason(in Input) string {
 	return ""
 }
 
-// slotFree reports whether a slot for one more worker pod is reserved. If not, or if that is unknown, the plan gives
+// takesSlot reports whether a slot for one more worker pod is reserved. If not, or if that is unknown, the plan gives
 // the reason.
-func (d *decision) slotFree() bool {
+func takesSlot(in Input, ev Evidence, p Plan, now time.Time) (Plan, bool) {
 	switch {
-	case d.ev.Slot == nil:
-		d.Need = NeedSlot
-		return false
-	case !*d.ev.Slot:
-		d.Unmet = []Unmet{{Kind: UnmetSlot}}
-		d.awaitSlot()
-		return false
+	case ev.Slot == nil:
+		p.Need = NeedSlot
+		return p, false
+	case !*ev.Slot:
+		p.Unmet, p.Condition = []Unmet{{Kind: UnmetSlot}}, slotCondition(in, ev, now)
+		return p, false
 	}
-	return true
+	return p, true
 }
 
-// awaitSlot reports that the node waits for a slot, and lists the pods that hold a slot although they should have
+// slotCondition reports that the node waits for a slot, and lists the pods that hold a slot although they should have
 // ended. A held node keeps the reason RemediationHeld.
-func (d *decision) awaitSlot() {
+func slotCondition(in Input, ev Evidence, now time.Time) *marks.Condition {
 	message := "Waiting for a free slot (reconciliation.maxConcurrentVerifications)"
-	if d.ev.SlotHolders != nil && len(*d.ev.SlotHolders) > 0 { // a long message is cut, so the next one to go is named
-		message += "; " + (*d.ev.SlotHolders)[0].String()
-		if more := len(*d.ev.SlotHolders) - 1; more > 0 {
+	if ev.SlotHolders != nil && len(*ev.SlotHolders) > 0 { // a long message is cut, so the next one to go is named
+		message += "; " + (*ev.SlotHolders)[0].String()
+		if more := len(*ev.SlotHolders) - 1; more > 0 {
 			message += fmt.Sprintf("; and so do %d more", more)
 		}
 	}
-	if d.spent.first {
-		d.Condition = unknownCondition(marks.ReasonWaitingForSlot, message, d.now)
-		return
+	switch first := budgetOf(in).first; {
+	case !first && in.Node.Record.Held != "":
+		c := betweenAttempts(in, now)
+		c.Message = attempt.Text(c.Message + "; " + message)
+		return c
+	case !first:
+		message += "; previous result: " + LastFailure(in.Node.Record)
 	}
-	if d.in.Node.Record.Held != "" {
-		d.Condition = betweenAttempts(d.in, d.now)
-		d.Condition.Message = attempt.Text(d.Condition.Message + "; " + message)
-		return
-	}
-	message += "; previous result: " + LastFailure(d.in.Node.Record)
-	d.Condition = unknownCondition(marks.ReasonWaitingForSlot, message, d.now)
+	return unknownCondition(marks.ReasonWaitingForSlot, message, now)
 }
 
 // String says which pod holds a slot, until when, why it does, and what to do.

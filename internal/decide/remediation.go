@@ -11,7 +11,6 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
-	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // Ledger is what is known of the actions of the last hour or window, the oldest first. An action is added only if the
@@ -97,45 +96,32 @@ func remedyOf(in Input, ev Evidence, confirmed bool, now time.Time) remedy {
 	return remedy{action: actionDelete, target: ev.Owner.Target}
 }
 
-// remediate plans what remedyOf decides.
-func (d *decision) remediate(confirmed bool) {
-	r, found := d.in.Node.Record, remedyOf(d.in, d.ev, confirmed, d.now)
-	d.Need = found.need
+// remedied is the plan p of a node that exhausted its retries, with what remedyOf decides.
+func remedied(in Input, ev Evidence, p Plan, confirmed bool, now time.Time) Plan {
+	r, found := in.Node.Record, remedyOf(in, ev, confirmed, now)
 	switch target := found.target; found.action {
 	case actionDrop:
 		r.Deletion, r.Held, r.HeldMessage = nil, "", ""
-		d.Step, d.Change = StepRecord, marks.Change{Record: r}
+		p.Step, p.Change = StepRecord, marks.Change{Record: r}
 	case actionHold, actionAsk:
-		d.recordGuard(found.held.guard, found.held.message)
+		return recordGuard(in, ev, p, found.held.guard, found.held.message, now)
 	case actionIntend:
-		d.recordIntent(target)
+		p.Step, p.Change = StepRecord, intent(in, target, now)
 	case actionDelete:
-		d.recordIntent(target)
-		d.Step, d.Target, d.Cause = StepDelete, target, remediationCause(d.in)
-		d.Events = []Event{remediationStarted(r, fmt.Sprintf("%s %s is deleted", target.Kind, target.Name), d.Cause),
+		p.Step, p.Change, p.Target, p.Cause = StepDelete, intent(in, target, now), target, remediationCause(in)
+		p.Events = []Event{remediationStarted(r, fmt.Sprintf("%s %s is deleted", target.Kind, target.Name), p.Cause),
 			{Reason: EventDeleted(target.Kind), Key: target.UID,
-				Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, d.Cause)}}
+				Message: fmt.Sprintf("Deleted %s %s: %s", target.Kind, target.Name, p.Cause)}}
+	default:
+		p.Need = found.need
 	}
+	return p
 }
 
 // remediationStarted is the event about an action that begins.
 func remediationStarted(r marks.Record, what, cause string) Event {
 	message := fmt.Sprintf("Remediation: %s: %s", what, cause)
 	return Event{Reason: EventRemediationStarted, Key: eventKey(r), Message: message}
-}
-
-// resolveIntent handles an intended deletion before the result of an attempt that was running when the deletion was
-// decided. A node must not be released or tried again while its owner is being deleted. It reports whether there was
-// such an intent.
-func (d *decision) resolveIntent(current *workerpod.Observation) bool {
-	r := d.in.Node.Record
-	if r.Deletion == nil || !d.in.Config.NodeManagement.DeleteFailedNodes ||
-		current == nil && d.in.VanishedAttempt != r.Sequence+1 {
-		return false
-	}
-	d.Condition = betweenAttempts(d.in, d.now)
-	d.remediate(false)
-	return true
 }
 
 // remediationCause says why an action is taken on the node.
@@ -159,45 +145,47 @@ func targetKind(in Input, ev Evidence) string {
 	return in.Node.Owner.Kind
 }
 
-// recordIntent records the object that is about to be deleted. The API server refuses the write if the node has changed
-// since.
-func (d *decision) recordIntent(t owner.Target) {
-	r := d.in.Node.Record
-	r.Deletion = &marks.Deletion{Kind: t.Kind, Name: t.Name, UID: t.UID, Time: d.now.UTC().Truncate(time.Second)}
+// intent is the change that records the object that is about to be deleted. The API server refuses the write if the
+// node has changed since.
+func intent(in Input, t owner.Target, now time.Time) marks.Change {
+	r := in.Node.Record
+	r.Deletion = &marks.Deletion{Kind: t.Kind, Name: t.Name, UID: t.UID, Time: now.UTC().Truncate(time.Second)}
 	r.NextAttemptTime, r.Held, r.HeldMessage = nil, "", ""
-	d.Step, d.Change = StepRecord, marks.Change{Record: r}
-	d.closeGate()
+	c := marks.Change{Record: r}
+	closeGate(&c, in)
+	return c
 }
 
-// recordGuard records the guard that holds the action, or that none does, and closes the gate. It emits an event if the
-// guard is another one than before. The guard's message is recorded once, because it may contain a count or an error
-// that changes all the time.
-func (d *decision) recordGuard(guard, message string) {
-	r := d.in.Node.Record
+// recordGuard is the plan p of a node, with the record of the guard that holds the action, or that none does, and the
+// gate closed. It emits an event if the guard is another one than before. The guard's message is recorded once, because
+// it may contain a count or an error that changes all the time.
+func recordGuard(in Input, ev Evidence, p Plan, guard, message string, now time.Time) Plan {
+	r := in.Node.Record
 	// Without the node's owner, the controller cannot tell whether an intended deletion has begun.
 	if r.Deletion != nil && (guard != owner.Guard || r.Deletion.Kind == owner.Node) {
 		r.Deletion = nil
 	}
-	sameIntent := (r.Deletion == nil) == (d.in.Node.Record.Deletion == nil)
-	if r.Held == guard && sameIntent && (d.in.Closed() || protected(d.in)) {
-		return // no write follows, so recent evidence is enough
+	sameIntent := (r.Deletion == nil) == (in.Node.Record.Deletion == nil)
+	if r.Held == guard && sameIntent && (in.Closed() || protected(in)) {
+		return p // no write follows, so recent evidence is enough
 	}
-	if guard == "" && !d.ev.Fresh {
-		d.Need = NeedFresh
-		return
+	if guard == "" && !ev.Fresh {
+		p.Need = NeedFresh
+		return p
 	}
-	d.Target.Kind = targetKind(d.in, d.ev)
+	p.Target.Kind = targetKind(in, ev)
 	if r.Held != guard {
 		r.Held, r.HeldMessage = guard, attempt.Text(message)
 		if guard != "" {
-			d.Events = []Event{heldEvent(r, guard, message)}
+			p.Events = []Event{heldEvent(r, guard, message)}
 		}
 	}
-	if at, ok := nextAttemptAt(d.in, d.now); ok && !d.spent.first && r.Deletion == nil {
+	if at, ok := nextAttemptAt(in, now); ok && !budgetOf(in).first && r.Deletion == nil {
 		r.NextAttemptTime = ptr.To(at)
 	}
-	d.Step, d.Change = StepRecord, marks.Change{Record: r}
-	d.closeGate()
+	p.Step, p.Change = StepRecord, marks.Change{Record: r}
+	closeGate(&p.Change, in)
+	return p
 }
 
 // heldEvent is the event about a guard that holds an action.

@@ -56,15 +56,15 @@ func undone(in Input, now time.Time) (mark Mark) {
 	return mark
 }
 
-// recordTakenBack records that another writer took back the node's last pass, once for each pass. It reports whether
+// recordTakenBack records that another writer took back the node's last pass, once for each pass. done is whether
 // there is something to write, or to load first.
-func (d *decision) recordTakenBack() bool {
-	r, mark := d.in.Node.Record, undone(d.in, d.now)
+func recordTakenBack(in Input, ev Evidence, now time.Time) (p Plan, done bool) {
+	r, mark := in.Node.Record, undone(in, now)
 	if mark == "" || r.TakenBack.Last().Equal(*r.VerifiedTime) {
-		return false
+		return p, false
 	}
-	if age := d.now.Sub(*r.VerifiedTime); age > takenBackWithin || age < -clockTolerance {
-		return false
+	if age := now.Sub(*r.VerifiedTime); age > takenBackWithin || age < -clockTolerance {
+		return p, false
 	}
 	var before []time.Time
 	if r.VerifiedTime.Sub(r.TakenBack.Last()) <= takenBackWindow {
@@ -72,19 +72,19 @@ func (d *decision) recordTakenBack() bool {
 		before = passes[max(0, len(passes)+1-marks.MaxTakenBack):]
 	}
 	r.TakenBack = &marks.TakenBack{Passes: append(slices.Clone(before), *r.VerifiedTime)}
-	if MarksTakenBack(r, d.now) {
-		if !d.ev.Fresh {
-			d.Need = NeedFresh // the cache does not have who wrote the node
-			return true
+	if MarksTakenBack(r, now) {
+		if !ev.Fresh {
+			p.Need = NeedFresh // the cache does not have who wrote the node
+			return p, true
 		}
-		r.TakenBack.By = writer(d.in, mark)
-		r.NextAttemptTime = ptr.To(takenBackUntil(d.in, r))
-		d.TakenBack = mark
-		d.Events = []Event{{Reason: EventMarksTakenBack, Key: string(mark) + "/" + r.TakenBack.By,
-			Message: takenBackText(mark, d.in, r.TakenBack.By) + ". " + takenBackFix(mark)}}
+		r.TakenBack.By = writer(in, mark)
+		r.NextAttemptTime = ptr.To(takenBackUntil(in, r))
+		p.TakenBack = mark
+		p.Events = []Event{{Reason: EventMarksTakenBack, Key: string(mark) + "/" + r.TakenBack.By,
+			Message: takenBackText(mark, in, r.TakenBack.By) + ". " + takenBackFix(mark)}}
 	}
-	d.Step, d.Change = StepRecord, marks.Change{Record: r}
-	return true
+	p.Step, p.Change = StepRecord, marks.Change{Record: r}
+	return p, true
 }
 
 // MarksTakenBack reports whether another writer takes back one pass of the node after the other. It took back more than
@@ -109,15 +109,15 @@ func takenBackUntil(in Input, r marks.Record) time.Time {
 
 // awaitTakenBack reports whether the node waits because another writer takes back one pass after the other. The plan
 // then says until when.
-func (d *decision) awaitTakenBack() bool {
-	why, at := takenBack(d.in, d.now)
-	if why == "" || !d.now.Before(at) {
-		return false
+func awaitTakenBack(in Input, now time.Time) (p Plan, waits bool) {
+	why, at := takenBack(in, now)
+	if why == "" || !now.Before(at) {
+		return p, false
 	}
-	d.requeueAfter(at.Sub(d.now))
-	d.Condition = unknownCondition(marks.ReasonVerifying,
-		fmt.Sprintf("%s; next verification at %s", why, at.UTC().Format(time.RFC3339)), lastTime(d.in.Node.Record))
-	return true
+	p.requeueAfter(at.Sub(now))
+	p.Condition = unknownCondition(marks.ReasonVerifying,
+		fmt.Sprintf("%s; next verification at %s", why, at.UTC().Format(time.RFC3339)), lastTime(in.Node.Record))
+	return p, true
 }
 
 // takenBack says that another writer takes back one pass after the other, and when the next verification starts; empty

@@ -11,21 +11,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// forceDelete deletes a terminating pod without grace, if it should have ended and none of its containers runs. A
-// container runtime that hangs never confirms the end of a container that it did not start.
-func (d *decision) forceDelete(pod workerpod.Observation) {
-	at := pod.EndsBy()
-	if pod.HasRunningContainer || !pod.Occupies || at.IsZero() {
-		return
-	}
-	if d.now.Before(at) {
-		d.requeueAfter(at.Sub(d.now))
-		return
-	}
-	d.ForceDelete = append(d.ForceDelete, pod)
-}
-
-// occupyingWorker is a worker of an earlier attempt that still occupies the node, or nil. cleanUpPods deletes it.
+// occupyingWorker is a worker of an earlier attempt that still occupies the node, or nil. podWork deletes it.
 func occupyingWorker(in Input) *workerpod.Observation {
 	for i := range in.Pods {
 		if pod := &in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
@@ -67,36 +53,36 @@ func stuckResolved(in Input, now time.Time) bool {
 	return !ok || now.Before(at)
 }
 
-// awaitTermination waits for a worker to end before the next attempt starts. If the worker is stuck, the next attempt
-// cannot start and is recorded as failed.
-func (d *decision) awaitTermination(pod *workerpod.Observation) {
-	d.Condition = terminationCondition(d.in, pod, d.now)
-	at, ok := stuckAt(d.in, *pod)
+// awaitTermination is the plan p of a node that waits for a worker to end before the next attempt starts. If the worker
+// is stuck, the next attempt cannot start and is recorded as failed.
+func awaitTermination(in Input, ev Evidence, p Plan, pod *workerpod.Observation, now time.Time) Plan {
+	p.Condition = terminationCondition(in, pod, now)
+	at, ok := stuckAt(in, *pod)
 	switch {
 	case !ok:
-	case d.now.Before(at):
-		d.requeueAfter(at.Sub(d.now))
-	case !d.ev.Fresh:
-		d.Need = NeedFresh // a stale cache may show a worker that has ended
+	case now.Before(at):
+		p.requeueAfter(at.Sub(now))
+	case !ev.Fresh:
+		p.Need = NeedFresh // a stale cache may show a worker that has ended
 	default:
-		d.recordStuck(pod, at)
+		return recordStuck(in, ev, p, pod, at, now)
 	}
+	return p
 }
 
 // recordStuck records the next attempt as failed because it cannot start.
-func (d *decision) recordStuck(pod *workerpod.Observation, at time.Time) {
-	a := d.in.NextAttempt()
+func recordStuck(in Input, ev Evidence, p Plan, pod *workerpod.Observation, at, now time.Time) Plan {
+	a := in.NextAttempt()
 	result := attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonWorkerStuck,
 		Message: fmt.Sprintf("worker %s does not end: its container still runs long after its grace period, and no "+
 			"attempt can start before it ends", pod.Name)}
-	if !needsControlProbe(d.in) {
-		d.record(a, &result)
-		return
+	if !needsControlProbe(in) {
+		return p.recording(recordResult(in, budgetOf(in), a, result, now))
 	}
-	if due, ok := nextAttemptAt(d.in, d.now); ok && !d.spent.first && due.After(at) {
+	if due, ok := nextAttemptAt(in, now); ok && !budgetOf(in).first && due.After(at) {
 		at = due // the attempt before had a failure of its own
 	}
-	d.settle(failure{subject: subjectOf(d.in, a.Number), at: at, attempt: a, result: result})
+	return settle(in, ev, p, failure{subject: subjectOf(in, a.Number), at: at, attempt: a, result: result}, now)
 }
 
 // terminationCondition is the condition of a node that waits for a worker to end.

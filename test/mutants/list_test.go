@@ -11,7 +11,6 @@ const (
 	admission   = "internal/decide/admission.go"
 	served      = "internal/decide/worked.go"
 	deadline    = "internal/decide/deadline.go"
-	termination = "internal/decide/termination.go"
 	takenBack   = "internal/decide/takenback.go"
 	ruled       = "internal/rules/rule/rule.go"
 	planned     = "internal/rules/rule/plan.go"
@@ -25,6 +24,8 @@ const (
 	recorded    = "internal/marks/record.go"
 	backfills   = "internal/controller/backfill/backfill.go"
 	adoption    = "internal/controller/adoption/adoption.go"
+	states      = "internal/decide/state.go"
+	pods        = "internal/decide/pods.go"
 	all         = "."
 )
 
@@ -48,9 +49,9 @@ var mutants = []mutant{
 	{"a probe runs on an excluded node", attribution, "m.Excluded ||", "!m.Excluded ||", all},
 	{"the ledger is not written", deletes, "Tracker.Now(), decidedOn); err != nil {", "Tracker.Now(), decidedOn); err == nil {", "TestDeletionWritesDisturbed"},
 	{"old evidence is acted on", deletes, "context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)", "context.WithTimeoutCause(ctx, time.Hour, errOld)", "TestDeletionOnOldEvidence"},
-	{"failures of other checks count", next, "|| r.Checks != in.Checks {", "|| r.Checks == in.Checks {", all},
-	{"a condition is set on an old failure", condition, "if !carriesCondition(d.in) && (!failureConfirmed(d.in, d.now) ||", "if carriesCondition(d.in) && (!failureConfirmed(d.in, d.now) ||", all},
-	{"a condition stays under a guard", condition, `return by == held{}`, `return by == held{} || carriesCondition(d.in)`, all},
+	{"failures of other checks count", states, "|| r.Checks != in.Checks {", "|| r.Checks == in.Checks {", all},
+	{"a condition is set on an old failure", condition, "if !carriesCondition(in) && (!failureConfirmed(in, now) ||", "if carriesCondition(in) && (!failureConfirmed(in, now) ||", all},
+	{"a condition stays under a guard", condition, `return first == held{}, &first`, `return first == held{} || carriesCondition(in), &first`, all},
 	{"another program's condition is overwritten", condition, "c.Reason != marks.ReasonVerificationFailed", "c.Reason == marks.ReasonVerificationFailed", all},
 	{"a condition is not entered in the ledger", deletes, "err := r.enter(ctx, in, plan, now, ev.Ledger.Version)", "err := error(nil)", "TestConditionIsSetOnce"},
 	{"a condition of another status is carried", condition, "return c.Type == want.Type && c.Status == want.Status", "return c.Type == want.Type", all},
@@ -73,7 +74,7 @@ var mutants = []mutant{
 
 	// The gate opens, or stays closed, wrongly.
 	{"a reboot does not count", eligible, "\n\t\totherBoot(in.Node.Record.BootID, in.Node.BootID)", "\n\t\t!otherBoot(in.Node.Record.BootID, in.Node.BootID)", all},
-	{"a pass of another boot counts", record, "if otherBoot(a.Basis.BootID, d.in.Node.BootID) {", "if !otherBoot(a.Basis.BootID, d.in.Node.BootID) {", all},
+	{"a pass of another boot counts", record, "if otherBoot(a.Basis.BootID, in.Node.BootID) {", "if !otherBoot(a.Basis.BootID, in.Node.BootID) {", all},
 	{"admission taints the control plane", admission, "if !Eligible(in) || protected(in)", "if !Eligible(in) || !protected(in)", all},
 	{"a busy node is tainted late", admission, `len(taints) == 0 || w.occupied() != ""`, `len(taints) == 0 || w.occupied() == ""`, all},
 	{"a late taint evicts", admission, "if t.Effect == corev1.TaintEffectNoExecute {", "if t.Effect != corev1.TaintEffectNoExecute {", all},
@@ -85,14 +86,14 @@ var mutants = []mutant{
 	{"any node is adopted", adoption, "if !decide.Adoptable(in) {", "if decide.Adoptable(in) {", "TestAdoption"},
 
 	// Workers.
-	{"a worker starts beside another", next, "if last := occupyingWorker(d.in); last != nil {", "if last := occupyingWorker(d.in); last == nil {", all},
-	{"a worker runs without its devices", next, "!d.in.Closed() || !offered ||", "!d.in.Closed() || offered ||", all},
-	{"a worker starts on a stale node", next, "if !d.ev.Fresh {\n\t\td.Need", "if !d.ev.Fresh && false {\n\t\td.Need", all},
-	{"no slot is waited for", next, "case !*d.ev.Slot:", "case *d.ev.Slot:", all},
+	{"a worker starts beside another", next, "if last := occupyingWorker(in); last != nil {", "if last := occupyingWorker(in); last == nil {", all},
+	{"a worker runs without its devices", next, "!in.Closed() || !offered ||", "!in.Closed() || offered ||", all},
+	{"a worker starts on a stale node", next, "if !ev.Fresh {\n\t\tp.Need = NeedFresh // a stale cache may lack the last record", "if !ev.Fresh && false {\n\t\tp.Need = NeedFresh // a stale cache may lack the last record", all},
+	{"no slot is waited for", next, "case !*ev.Slot:", "case *ev.Slot:", all},
 	{"retries do not end", served, "attempts >= in.Config.Reconciliation.MaxRetries && !inService", "attempts > in.Config.Reconciliation.MaxRetries+1 && !inService", all},
-	{"another writer is fought", takenBack, `if why == "" || !d.now.Before(at) {`, `if why != "" || d.now.Before(at) {`, all},
+	{"another writer is fought", takenBack, `if why == "" || !now.Before(at) {`, `if why != "" || now.Before(at) {`, all},
 	{"our own taint counts as another writer's", takenBack, "	if NeedsVerification(in, now) {", "	if !NeedsVerification(in, now) {", all},
-	{"a worker that runs counts as ended", termination, "if pod.HasRunningContainer || !pod.Occupies", "if !pod.HasRunningContainer || !pod.Occupies", all},
+	{"a worker that runs counts as ended", pods, "if pod.HasRunningContainer || !pod.Occupies", "if !pod.HasRunningContainer || !pod.Occupies", all},
 	{"a pod of another program is ours", act, "case !workerpod.Made(have, r.Pods.Namespace, t):", "case false:", "TestRefusedWorker"},
 
 	// Rules.
