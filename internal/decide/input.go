@@ -4,12 +4,13 @@
 //
 //   - eligible.go: whether the node must be verified
 //   - state.go: the state of a node
-//   - not_ours.go, verified.go: what follows in a state, a function lookAt... of what was read and the time
+//   - not_ours.go, verified.go, verifying.go: what
+//     follows in each state, a function lookAt... of what was read and the time
 //   - next.go, reopen.go: what comes before that in any state, and whether the next attempt starts
 //   - pods.go, termination.go: which worker pods are deleted, kept or waited for
 //   - remediation.go, guards.go, fleet.go: what may be done about an exhausted node, and what holds it
 //   - remediationcondition.go: whether a condition should ask a repairer to act on the node
-//   - attempt.go, attribution.go, record.go: the result of an attempt, its control probe, its record
+//   - attribution.go, record.go: the control probe of a failure, and the record of a result
 //   - worked.go: what closes the gate of a node that worked
 //   - backoff.go, prerequisites.go: when the next attempt starts, and what the first one waits for
 //   - takenback.go: passes that another writer takes back

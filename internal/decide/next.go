@@ -61,7 +61,7 @@ func verification(in Input, ev Evidence, now time.Time) Plan {
 		// A node must not be released or tried again while its owner is being deleted.
 		return remedied(in, ev, Plan{Condition: betweenAttempts(in, now)}, false, now)
 	case underWay(in):
-		return attemptUnderWay(in, ev, now)
+		return lookAtVerifying(in, ev, now)
 	default:
 		if p, waits := awaitOneMachine(in, now); waits {
 			return p

@@ -20,11 +20,11 @@ const (
 	deletes     = "internal/controller/deletion/reconcile.go"
 	entered     = "internal/controller/deletion/ledger.go"
 	patched     = "internal/marks/condition.go"
-	attempts    = "internal/decide/attempt.go"
 	recorded    = "internal/marks/record.go"
 	backfills   = "internal/controller/backfill/backfill.go"
 	adoption    = "internal/controller/adoption/adoption.go"
 	states      = "internal/decide/state.go"
+	verifying   = "internal/decide/verifying.go"
 	pods        = "internal/decide/pods.go"
 	all         = "."
 )
@@ -80,7 +80,7 @@ var mutants = []mutant{
 	{"a late taint evicts", admission, "if t.Effect == corev1.TaintEffectNoExecute {", "if t.Effect != corev1.TaintEffectNoExecute {", all},
 	{"any node is tainted late", backfills, "if !ok {", "if ok {", "TestBackfill"},
 	{"a soft taint makes a worker critical", act, "Gated: d.in.Closed(),", "Gated: d.in.Node.Gated,", "TestWorkerOnASoftlyGatedNode"},
-	{"a pass under a soft taint does not count", attempts, "in.Closed() && !b.Gated", "in.Node.Gated && !b.Gated", all},
+	{"a pass under a soft taint does not count", verifying, "in.Closed() && !b.Gated", "in.Node.Gated && !b.Gated", all},
 	{"a soft taint keeps a strict one from a new node", admission, "case in.Closed(), f.Labelled", "case f.Gated, f.Labelled", all},
 	{"a record that nobody can read is written", recorded, "LastTransitionTime.UTC(); encodableTime(&at)", "LastTransitionTime.UTC(); true", all},
 	{"any node is adopted", adoption, "if !decide.Adoptable(in) {", "if decide.Adoptable(in) {", "TestAdoption"},

@@ -21,8 +21,8 @@ const (
 	warningAgain = time.Minute
 )
 
-// attemptUnderWay waits for the result of the attempt that is under way, or says what the result means for the node.
-func attemptUnderWay(in Input, ev Evidence, now time.Time) Plan {
+// lookAtVerifying waits for the result of the attempt that is under way, or says what the result means for the node.
+func lookAtVerifying(in Input, ev Evidence, now time.Time) Plan {
 	current := CurrentPod(in.Node.Record, in.Pods)
 	switch {
 	case localUnderWay(in):
