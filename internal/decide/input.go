@@ -4,9 +4,9 @@
 //
 //   - eligible.go: whether the node must be verified
 //   - state.go: the state of a node
-//   - not_ours.go, verified.go, verifying.go: what
+//   - not_ours.go, verified.go, waiting.go, verifying.go: what
 //     follows in each state, a function lookAt... of what was read and the time
-//   - next.go, reopen.go: what comes before that in any state, and whether the next attempt starts
+//   - next.go, reopen.go: what comes before that in any state
 //   - pods.go, termination.go: which worker pods are deleted, kept or waited for
 //   - remediation.go, guards.go, fleet.go: what may be done about an exhausted node, and what holds it
 //   - remediationcondition.go: whether a condition should ask a repairer to act on the node

@@ -25,6 +25,7 @@ const (
 	adoption    = "internal/controller/adoption/adoption.go"
 	states      = "internal/decide/state.go"
 	verifying   = "internal/decide/verifying.go"
+	waiting     = "internal/decide/waiting.go"
 	pods        = "internal/decide/pods.go"
 	all         = "."
 )
@@ -86,10 +87,10 @@ var mutants = []mutant{
 	{"any node is adopted", adoption, "if !decide.Adoptable(in) {", "if decide.Adoptable(in) {", "TestAdoption"},
 
 	// Workers.
-	{"a worker starts beside another", next, "if last := occupyingWorker(in); last != nil {", "if last := occupyingWorker(in); last == nil {", all},
-	{"a worker runs without its devices", next, "!in.Closed() || !offered ||", "!in.Closed() || offered ||", all},
-	{"a worker starts on a stale node", next, "if !ev.Fresh {\n\t\tp.Need = NeedFresh // a stale cache may lack the last record", "if !ev.Fresh && false {\n\t\tp.Need = NeedFresh // a stale cache may lack the last record", all},
-	{"no slot is waited for", next, "case !*ev.Slot:", "case *ev.Slot:", all},
+	{"a worker starts beside another", waiting, "if last := occupyingWorker(in); last != nil {", "if last := occupyingWorker(in); last == nil {", all},
+	{"a worker runs without its devices", waiting, "!in.Closed() || !offered ||", "!in.Closed() || offered ||", all},
+	{"a worker starts on a stale node", waiting, "if !ev.Fresh {\n\t\tp.Need = NeedFresh // a stale cache may lack the last record", "if !ev.Fresh && false {\n\t\tp.Need = NeedFresh // a stale cache may lack the last record", all},
+	{"no slot is waited for", waiting, "case !*ev.Slot:", "case *ev.Slot:", all},
 	{"retries do not end", served, "attempts >= in.Config.Reconciliation.MaxRetries && !inService", "attempts > in.Config.Reconciliation.MaxRetries+1 && !inService", all},
 	{"another writer is fought", takenBack, `if why == "" || !now.Before(at) {`, `if why != "" || now.Before(at) {`, all},
 	{"our own taint counts as another writer's", takenBack, "	if NeedsVerification(in, now) {", "	if !NeedsVerification(in, now) {", all},
