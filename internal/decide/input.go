@@ -4,7 +4,7 @@
 //
 //   - eligible.go: whether the node must be verified
 //   - state.go: the state of a node
-//   - not_ours.go, verified.go, waiting.go, verifying.go: what
+//   - not_ours.go, verified.go, waiting.go, verifying.go, backing_off.go: what
 //     follows in each state, a function lookAt... of what was read and the time
 //   - next.go, reopen.go: what comes before that in any state
 //   - pods.go, termination.go: which worker pods are deleted, kept or waited for
@@ -12,7 +12,7 @@
 //   - remediationcondition.go: whether a condition should ask a repairer to act on the node
 //   - attribution.go, record.go: the control probe of a failure, and the record of a result
 //   - worked.go: what closes the gate of a node that worked
-//   - backoff.go, prerequisites.go: when the next attempt starts, and what the first one waits for
+//   - prerequisites.go: what the first attempt waits for
 //   - takenback.go: passes that another writer takes back
 //   - flapping.go: two machines under one name
 //   - gateremoved.go: gating taints that another writer removes before the first record

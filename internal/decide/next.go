@@ -93,9 +93,10 @@ func startOrRemediate(in Input, ev Evidence, now time.Time) Plan {
 
 // looks are the decisions about a node in one state, without its pods and its deadline.
 var looks = map[State]func(in Input, ev Evidence, now time.Time) Plan{
-	StateNotOurs:  lookAtNotOurs,
-	StateVerified: lookAtVerified,
-	StateWaiting:  lookAtWaiting,
+	StateNotOurs:    lookAtNotOurs,
+	StateVerified:   lookAtVerified,
+	StateWaiting:    lookAtWaiting,
+	StateBackingOff: lookAtBackingOff,
 }
 
 // with adds what happens to the node's pods, and when to look at them again.

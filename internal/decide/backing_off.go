@@ -11,6 +11,12 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
+// lookAtBackingOff waits for the time of the next attempt.
+func lookAtBackingOff(in Input, _ Evidence, now time.Time) Plan {
+	p, _ := between(in, now)
+	return p
+}
+
 // maxFailureAge is the greatest age at which a failure may lead to a deletion. Another attempt must confirm an older
 // failure. It is the default of exhaustedRetrySeconds.
 const maxFailureAge = 10 * time.Minute
