@@ -1,10 +1,6 @@
 package decide
 
-import (
-	"time"
-
-	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
-)
+import "time"
 
 // Next decides the next step for one node. If it needs evidence that is costly to load, it names the evidence in
 // Plan.Need. Resolve then loads it and calls Next again.
@@ -96,6 +92,7 @@ var looks = map[State]func(in Input, ev Evidence, now time.Time) Plan{
 	StateNotOurs:    lookAtNotOurs,
 	StateVerified:   lookAtVerified,
 	StateWaiting:    lookAtWaiting,
+	StateExhausted:  lookAtExhausted,
 	StateBackingOff: lookAtBackingOff,
 }
 
@@ -104,25 +101,4 @@ func (p Plan) with(pods Plan) Plan {
 	p.Delete, p.Keep, p.ForceDelete = pods.Delete, pods.Keep, pods.ForceDelete
 	p.requeueAfter(pods.RequeueAfter)
 	return p
-}
-
-// remediationDue reports whether a failed node may be deleted next. A node that is already leaving is removed by
-// others.
-func remediationDue(in Input) bool {
-	r := in.Node.Record
-	return in.Node.Leaving == "" && in.Config.NodeManagement.DeleteFailedNodes &&
-		(r.Deletion != nil || !budgetOf(in).first && spentAll(in) && r.LastOutcome == attempt.Failed)
-}
-
-// failureConfirmed reports whether the last failure may lead to a deletion: it exhausted the retries, it is recent, and
-// a control probe passed beside it. Otherwise another attempt comes first.
-func failureConfirmed(in Input, now time.Time) bool {
-	r := in.Node.Record
-	return !in.Profile.Unchecked() && !stuckResolved(in, now) && !budgetOf(in).first && spentAll(in) &&
-		r.LastOutcome == attempt.Failed && recent(r.LastTime, now) && (!needsControlProbe(in) || r.Probed)
-}
-
-// recent reports whether a finding from the given time may lead to a deletion without another attempt.
-func recent(at *time.Time, now time.Time) bool {
-	return at != nil && !at.After(now.Add(clockTolerance)) && now.Sub(*at) < maxFailureAge
 }

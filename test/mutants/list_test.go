@@ -4,7 +4,6 @@ const (
 	guards      = "internal/decide/guards.go"
 	remediation = "internal/decide/remediation.go"
 	condition   = "internal/decide/remediationcondition.go"
-	next        = "internal/decide/next.go"
 	attribution = "internal/decide/attribution.go"
 	eligible    = "internal/decide/eligible.go"
 	record      = "internal/decide/record.go"
@@ -23,6 +22,7 @@ const (
 	recorded    = "internal/marks/record.go"
 	backfills   = "internal/controller/backfill/backfill.go"
 	adoption    = "internal/controller/adoption/adoption.go"
+	exhausted   = "internal/decide/exhausted.go"
 	states      = "internal/decide/state.go"
 	verifying   = "internal/decide/verifying.go"
 	waiting     = "internal/decide/waiting.go"
@@ -43,8 +43,8 @@ var mutants = []mutant{
 	{"one more in flight", guards, "if len(names) < limit {", "if len(names) <= limit {", all},
 	{"a dry run deletes", guards, "if !in.Config.NodeManagement.Remediation.DryRun {", "if in.Config.NodeManagement.Remediation.DryRun {", all},
 	{"a deletion on cached evidence", remediation, "\n	case !ev.Fresh:", "\n	case ev.Fresh:", all},
-	{"old evidence counts", next, "now.Sub(*at) < maxFailureAge", "now.Sub(*at) > maxFailureAge", all},
-	{"no control probe is asked for", next, "(!needsControlProbe(in) || r.Probed)", "(needsControlProbe(in) || r.Probed)", all},
+	{"old evidence counts", exhausted, "now.Sub(*at) < maxFailureAge", "now.Sub(*at) > maxFailureAge", all},
+	{"no control probe is asked for", exhausted, "(!needsControlProbe(in) || r.Probed)", "(needsControlProbe(in) || r.Probed)", all},
 	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != in.Checks", "probe.Attempt.Basis.Checks == in.Checks", all},
 	{"a probe runs on the node itself", attribution, "m.UID == in.Node.UID", "m.UID != in.Node.UID", all},
 	{"a probe runs on an excluded node", attribution, "m.Excluded ||", "!m.Excluded ||", all},
