@@ -172,13 +172,6 @@ func exhaustedCondition(in Input, then string) *marks.Condition {
 		Message: why + then}
 }
 
-// heldCondition is the condition of a node that a guard holds. fault is what is wrong with it.
-func heldCondition(r marks.Record, fault, then string) *marks.Condition {
-	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r),
-		Message: fmt.Sprintf("%s; remediation is held by %s: %s%s",
-			fault, attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)}
-}
-
 func beingDeleted(d marks.Deletion) string {
 	return fmt.Sprintf("; %s %s is being deleted", attempt.Text(d.Kind), attempt.Text(d.Name))
 }

@@ -4,7 +4,7 @@
 //
 //   - eligible.go: whether the node must be verified
 //   - state.go: the state of a node
-//   - not_ours.go, verified.go, waiting.go, verifying.go, backing_off.go, exhausted.go: what
+//   - not_ours.go, verified.go, waiting.go, verifying.go, backing_off.go, exhausted.go, held.go: what
 //     follows in each state, a function lookAt... of what was read and the time
 //   - next.go, reopen.go: what comes before that in any state
 //   - pods.go, termination.go: which worker pods are deleted, kept or waited for

@@ -92,6 +92,7 @@ var looks = map[State]func(in Input, ev Evidence, now time.Time) Plan{
 	StateNotOurs:    lookAtNotOurs,
 	StateVerified:   lookAtVerified,
 	StateWaiting:    lookAtWaiting,
+	StateHeld:       lookAtHeld,
 	StateExhausted:  lookAtExhausted,
 	StateBackingOff: lookAtBackingOff,
 }
