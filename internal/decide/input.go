@@ -4,11 +4,11 @@
 //
 //   - eligible.go: whether the node must be verified
 //   - state.go: the state of a node
-//   - not_ours.go, verified.go, waiting.go, verifying.go, backing_off.go, exhausted.go, held.go: what
+//   - not_ours.go, verified.go, waiting.go, verifying.go, backing_off.go, exhausted.go, held.go, remediating.go: what
 //     follows in each state, a function lookAt... of what was read and the time
 //   - next.go, reopen.go: what comes before that in any state
 //   - pods.go, termination.go: which worker pods are deleted, kept or waited for
-//   - remediation.go, guards.go, fleet.go: what may be done about an exhausted node, and what holds it
+//   - remedy.go, guards.go, fleet.go: what may be done about an exhausted node, and what holds it
 //   - remediationcondition.go: whether a condition should ask a repairer to act on the node
 //   - attribution.go, record.go: the control probe of a failure, and the record of a result
 //   - worked.go: what closes the gate of a node that worked

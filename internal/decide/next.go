@@ -46,14 +46,7 @@ func nextStep(in Input, ev Evidence, verify bool, now time.Time) Plan {
 // verification goes on with the verification of a node. No attempt starts while its name has two machines, or another
 // writer takes its passes back. Past the deadline, one that proved nothing is followed by no other.
 func verification(in Input, ev Evidence, now time.Time) Plan {
-	r := in.Node.Record
-	switch intended := r.Deletion != nil && in.Config.NodeManagement.DeleteFailedNodes; {
-	case intended && (CurrentPod(r, in.Pods) != nil || in.VanishedAttempt == r.Sequence+1):
-		// A node must not be released or tried again while its owner is being deleted.
-		return remedied(in, ev, Plan{Condition: betweenAttempts(in, now)}, false, now)
-	case underWay(in):
-		return lookAtVerifying(in, ev, now)
-	default:
+	if !underWay(in) {
 		if p, waits := awaitOneMachine(in, now); waits {
 			return p
 		}
@@ -65,36 +58,19 @@ func verification(in Input, ev Evidence, now time.Time) Plan {
 			return expired(in, ev, p, false, now)
 		}
 	}
-	if look := looks[StateOf(in, now)]; look != nil {
-		return look(in, ev, now)
-	}
-	return startOrRemediate(in, ev, now)
+	return looks[StateOf(in, now)](in, ev, now)
 }
 
-// startOrRemediate decides what follows the last attempt, if no attempt is in progress.
-func startOrRemediate(in Input, ev Evidence, now time.Time) Plan {
-	p, due := between(in, now)
-	if remediationDue(in) {
-		confirmed := failureConfirmed(in, now)
-		if in.Node.Record.Deletion != nil || confirmed && !due {
-			return remedied(in, ev, p, confirmed, now)
-		}
-		due = due || !confirmed
-	}
-	if due {
-		return start(in, ev, p, now)
-	}
-	return p
-}
-
-// looks are the decisions about a node in one state, without its pods and its deadline.
+// looks are the decisions about a node in each state, without its pods and its deadline.
 var looks = map[State]func(in Input, ev Evidence, now time.Time) Plan{
-	StateNotOurs:    lookAtNotOurs,
-	StateVerified:   lookAtVerified,
-	StateWaiting:    lookAtWaiting,
-	StateHeld:       lookAtHeld,
-	StateExhausted:  lookAtExhausted,
-	StateBackingOff: lookAtBackingOff,
+	StateNotOurs:     lookAtNotOurs,
+	StateVerified:    lookAtVerified,
+	StateRemediating: lookAtRemediating,
+	StateVerifying:   lookAtVerifying,
+	StateWaiting:     lookAtWaiting,
+	StateHeld:        lookAtHeld,
+	StateExhausted:   lookAtExhausted,
+	StateBackingOff:  lookAtBackingOff,
 }
 
 // with adds what happens to the node's pods, and when to look at them again.

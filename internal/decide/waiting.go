@@ -108,9 +108,7 @@ func prerequisitesMet(in Input, ev Evidence, p Plan, now time.Time) (Plan, bool)
 // available reports whether a worker may start on the node. If not, the plan gives the reason.
 func available(in Input, p Plan, now time.Time) (Plan, bool) {
 	if reason := unavailableReason(in); reason != "" {
-		if in.Node.Record.Deletion == nil { // else it is leaving because we deleted it, and says so
-			p.Condition = unknownCondition(marks.ReasonWaitingForPrerequisites, reason, now)
-		}
+		p.Condition = unknownCondition(marks.ReasonWaitingForPrerequisites, reason, now)
 		return p, false
 	}
 	if in.Node.Uninitialized != "" {

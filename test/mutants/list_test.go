@@ -2,7 +2,6 @@ package mutants
 
 const (
 	guards      = "internal/decide/guards.go"
-	remediation = "internal/decide/remediation.go"
 	condition   = "internal/decide/remediationcondition.go"
 	attribution = "internal/decide/attribution.go"
 	eligible    = "internal/decide/eligible.go"
@@ -22,6 +21,7 @@ const (
 	recorded    = "internal/marks/record.go"
 	backfills   = "internal/controller/backfill/backfill.go"
 	adoption    = "internal/controller/adoption/adoption.go"
+	remedy      = "internal/decide/remedy.go"
 	exhausted   = "internal/decide/exhausted.go"
 	states      = "internal/decide/state.go"
 	verifying   = "internal/decide/verifying.go"
@@ -42,7 +42,7 @@ var mutants = []mutant{
 	{"a share is rounded down", guards, "GetScaledValueFromIntOrPercent(limit, n.total, true)", "GetScaledValueFromIntOrPercent(limit, n.total, false)", all},
 	{"one more in flight", guards, "if len(names) < limit {", "if len(names) <= limit {", all},
 	{"a dry run deletes", guards, "if !in.Config.NodeManagement.Remediation.DryRun {", "if in.Config.NodeManagement.Remediation.DryRun {", all},
-	{"a deletion on cached evidence", remediation, "\n	case !ev.Fresh:", "\n	case ev.Fresh:", all},
+	{"a deletion on cached evidence", remedy, "\n	case !ev.Fresh:", "\n	case ev.Fresh:", all},
 	{"old evidence counts", exhausted, "now.Sub(*at) < maxFailureAge", "now.Sub(*at) > maxFailureAge", all},
 	{"no control probe is asked for", exhausted, "(!needsControlProbe(in) || r.Probed)", "(needsControlProbe(in) || r.Probed)", all},
 	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != in.Checks", "probe.Attempt.Basis.Checks == in.Checks", all},
