@@ -12,8 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 )
 
-// walks are the sections of pages in docs/design that walk through the code. Each has one path, or one below each of its
-// headings.
+// walks are the sections of pages in docs/design that walk through the code. Each has one path, or one below each of
+// its headings.
 var walks = map[string]string{
 	"architecture.md": "A walk through one failing node",
 	"code.md":         "Walks through the code",
@@ -102,9 +102,9 @@ func TestFilesOfTheDesign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
+	name, found := regexp.MustCompile("`((?:[a-z0-9_]+/)*)([a-z0-9_]+\\.go)`"), 0
 	for _, page := range pages {
-		for _, match := range regexp.MustCompile("`((?:[a-z0-9_]+/)*)([a-z0-9_]+\\.go)`").FindAllStringSubmatch(read(t, page), -1) {
+		for _, match := range name.FindAllStringSubmatch(read(t, page), -1) {
 			found++
 			folder := match[1]
 			if folder == "" {

@@ -150,10 +150,10 @@ func TestStatesOfANodeAreThoseOfTheCode(t *testing.T) {
 // The boxes around the states are the statuses of the metrics, as on the plugin's page.
 func TestBoxesOfANodeAreTheStatuses(t *testing.T) {
 	source, plugin := read(t, filepath.Join(folder, "node.d2")), read(t, "docs/reference/kubectl-plugin.md")
-	boxes := regexp.MustCompile(`(?m)^[a-z]+: "([^"]+)" \{\n  class: box\n((?:  .*\n)+)\}`).FindAllStringSubmatch(source, -1)
+	box := regexp.MustCompile(`(?m)^[a-z]+: "([^"]+)" \{\n  class: box\n((?:  .*\n)+)\}`)
 	boxed := map[decide.State]bool{}
 	var labels []string
-	for _, box := range boxes {
+	for _, box := range box.FindAllStringSubmatch(source, -1) {
 		var statuses []string
 		for _, word := range regexp.MustCompile(`[a-z]+`).FindAllString(box[1], -1) {
 			if slices.Contains(decide.Statuses(), decide.Status(word)) {
