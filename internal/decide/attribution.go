@@ -49,10 +49,10 @@ func (f failure) what() string {
 }
 
 // inconclusive is the failure's result where it proves nothing about the node. The reason replaces what failed.
-func (f failure) inconclusive(reason, message string) *attempt.Result {
+func (f failure) inconclusive(reason, message string) attempt.Result {
 	r := f.result
 	r.Outcome, r.Check, r.Reason, r.Message = attempt.Inconclusive, "", reason, attempt.Text(message)
-	return &r
+	return r
 }
 
 // subjectOf identifies the failure of an attempt.
@@ -183,29 +183,32 @@ func probeFor(in Input, fleet []NodeSummary, f failure, tried map[string]bool) f
 // probeRetry is how soon a node checks again on a probe whose result it missed.
 const probeRetry = 5 * time.Second
 
-// settle plans what follows from the attribution of a failure: evidence to load, a control probe, or the record.
-func (d *decision) settle(f failure) {
-	d.Condition = d.inProgressCondition(fmt.Sprintf("Attempt %d failed. A control probe runs the same checks on a "+
-		"verified node, to show whether this node is at fault", f.attempt.Number), d.now)
-	found := attributionOf(d.in, d.ev, f, d.now)
+// settle is the plan p of a node, with what follows from the attribution of a failure: evidence to load, a control
+// probe, or the record.
+func settle(in Input, ev Evidence, p Plan, f failure, now time.Time) Plan {
+	p.Condition = inProgressCondition(in, fmt.Sprintf("Attempt %d failed. A control probe runs the same checks on a "+
+		"verified node, to show whether this node is at fault", f.attempt.Number), now, now)
+	found := attributionOf(in, ev, f, now)
 	switch {
 	case found.need != NeedNothing:
-		d.Need = found.need
+		p.Need = found.need
 	case found.probe != nil:
-		d.Probe = *found.probe
-		if d.slotFree() {
-			d.Step = StepProbe
-			d.requeueAfter(probeRetry)
+		p.Probe = *found.probe
+		free := false
+		if p, free = takesSlot(in, ev, p, now); free {
+			p.Step = StepProbe
+			p.requeueAfter(probeRetry)
 		}
 	case found.cause == causeNode:
-		d.recordNodeFault(f)
+		return p.recording(nodeFault(in, f, now))
 	case found.cause == causeShared:
-		d.recordSharedFault(f, found.why)
+		return p.recording(sharedFault(in, ev, f, found.why, now))
 	case found.cause == causeUnseen:
-		d.recordUnseen(f, found.why)
+		return p.recording(unseenFault(in, f, found.why, now))
 	default:
-		d.requeueAfter(probeRetry) // in case the watch event of its result is missed, or it has no slot
+		p.requeueAfter(probeRetry) // in case the watch event of its result is missed, or it has no slot
 	}
+	return p
 }
 
 // controlNode chooses the verified node for a probe. It has the same profile, because the checks may not suit another
@@ -263,51 +266,52 @@ func probeCounts(in Input, f failure, probe workerpod.Observation) bool {
 	return own
 }
 
-// recordNodeFault records a failure during which a control probe passed. The first such failure after a shared outage
-// is recorded as inconclusive: the outage may have caused the failure and ended before the probe. For a node in service
+// nodeFault records a failure during which a control probe passed. The first such failure after a shared outage is
+// recorded as inconclusive: the outage may have caused the failure and ended before the probe. For a node in service
 // that is not needed, because its gate stays open until the next failure.
-func (d *decision) recordNodeFault(f failure) {
-	before := d.in.Node.Record
-	shared := before.Held == GuardControlProbe || SharesFailure(d.in) && !inService(d.in)
-	if shared || f.deadline() && d.spent.shared > 0 {
-		f.result.Outcome, d.spent.shared = attempt.Inconclusive, 0
-		d.record(f.attempt, &f.result)
-		return
+func nodeFault(in Input, f failure, now time.Time) Plan {
+	spent := budgetOf(in)
+	shared := in.Node.Record.Held == GuardControlProbe || SharesFailure(in) && !inService(in)
+	if shared || f.deadline() && spent.shared > 0 {
+		f.result.Outcome, spent.shared = attempt.Inconclusive, 0
+		return recordResult(in, spent, f.attempt, f.result, now)
 	}
-	d.record(f.attempt, &f.result)
-	d.Change.Record.Probed = true
+	p := recordResult(in, spent, f.attempt, f.result, now)
+	p.Change.Record.Probed = true
+	return p
 }
 
-// recordSharedFault records a failure as inconclusive, because verified nodes share it or there is no way to compare.
-func (d *decision) recordSharedFault(f failure, message string) {
-	before := d.in.Node.Record
-	d.spent.shared++
-	if gateAtStake(d.in) {
-		d.spent.attempts = 0 // a row of failures is broken
-		d.record(f.attempt, f.inconclusive(attempt.ReasonSharedFailure, message+"; here: "+f.what()))
-		if r := &d.Change.Record; r.Since != nil {
+// sharedFault records a failure as inconclusive, because verified nodes share it or there is no way to compare.
+func sharedFault(in Input, ev Evidence, f failure, message string, now time.Time) Plan {
+	spent := budgetOf(in)
+	spent.shared++
+	if gateAtStake(in) {
+		spent.attempts = 0 // a row of failures is broken
+		p := recordResult(in, spent, f.attempt, f.inconclusive(attempt.ReasonSharedFailure, message+"; here: "+f.what()), now)
+		if r := &p.Change.Record; r.Since != nil {
 			r.Since = r.LastTime // the deadline does not run meanwhile
 		}
-		return
+		return p
 	}
 	f.result.Outcome = attempt.Inconclusive
-	d.record(f.attempt, &f.result)
-	r := &d.Change.Record
+	p := recordResult(in, spent, f.attempt, f.result, now)
+	r := &p.Change.Record
 	r.Held, r.HeldMessage = GuardControlProbe, attempt.Text(message)
-	d.Target.Kind = targetKind(d.in, d.ev)
-	d.Events = nil
-	if before.Held != GuardControlProbe {
-		d.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + eventKey(*r),
+	p.Target.Kind = targetKind(in, ev)
+	p.Events = nil
+	if in.Node.Record.Held != GuardControlProbe {
+		p.Events = []Event{{Reason: EventHeld, Key: GuardControlProbe + "/" + eventKey(*r),
 			Message: fmt.Sprintf("%s; not counted against this node: %s", LastFailure(*r), r.HeldMessage)}}
 	}
+	return p
 }
 
-// recordUnseen records a failure as inconclusive because no controller observed when it happened.
-func (d *decision) recordUnseen(f failure, message string) {
-	before := d.in.Node.Record
-	d.record(f.attempt, f.inconclusive(attempt.ReasonFailureUnseen, message))
-	if before.Held == GuardControlProbe {
-		r := &d.Change.Record
+// unseenFault records a failure as inconclusive because no controller observed when it happened.
+func unseenFault(in Input, f failure, message string, now time.Time) Plan {
+	before := in.Node.Record
+	p := recordResult(in, budgetOf(in), f.attempt, f.inconclusive(attempt.ReasonFailureUnseen, message), now)
+	if r := &p.Change.Record; before.Held == GuardControlProbe {
 		r.Held, r.HeldMessage = before.Held, before.HeldMessage // the shared outage may not have ended
 	}
+	return p
 }

@@ -56,14 +56,14 @@ func ConditionDue(want marks.Condition, have *corev1.NodeCondition, pending Pend
 func lastTime(r marks.Record) time.Time { return ptr.Deref(r.LastTime, time.Time{}) }
 
 // inProgressCondition is the condition of a node while an attempt runs. A held node stays RemediationHeld.
-func (d *decision) inProgressCondition(message string, since time.Time) *marks.Condition {
-	if d.in.Node.Record.Held != "" && !d.spent.first {
-		return d.betweenAttempts()
+func inProgressCondition(in Input, message string, since, now time.Time) *marks.Condition {
+	if in.Node.Record.Held != "" && !budgetOf(in).first {
+		return betweenAttempts(in, now)
 	}
 	return unknownCondition(marks.ReasonVerifying, message, since)
 }
 
-func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition {
+func workerCondition(in Input, ev Evidence, pod *workerpod.Observation, now time.Time) *marks.Condition {
 	message := fmt.Sprintf("Worker %s is %s, attempt %d", pod.Name, pod.State, pod.Attempt.Number)
 	switch {
 	case pod.Unschedulable != "":
@@ -71,14 +71,14 @@ func (d *decision) workerCondition(pod *workerpod.Observation) *marks.Condition 
 	case pod.InitContainer != "":
 		message += ", in init container " + pod.InitContainer
 	}
-	if d.ev.Warning != nil {
+	if ev.Warning != nil {
 		message = withDetail(message, pod.Startup)
 	}
-	message = withDetail(message, pod.Beside, ptr.Deref(d.ev.Warning, ""))
-	if !d.spent.first {
-		message += "; previous result: " + LastFailure(d.in.Node.Record)
+	message = withDetail(message, pod.Beside, ptr.Deref(ev.Warning, ""))
+	if !budgetOf(in).first {
+		message += "; previous result: " + LastFailure(in.Node.Record)
 	}
-	return d.inProgressCondition(message, pod.Seen.First)
+	return inProgressCondition(in, message, pod.Seen.First, now)
 }
 
 // addToCondition adds what else is known to the condition, if there is one that does not say it.
@@ -116,58 +116,60 @@ func unmetMessage(unmet []Unmet) string {
 }
 
 // betweenAttempts is the condition of a node between attempts, or after its last one. It says what failed, how often,
-// and what happens next and when.
-func (d *decision) betweenAttempts() *marks.Condition {
-	if d.spent.first {
-		return nil // reportDeadline may set one
-	}
-	r, most := d.in.Node.Record, d.in.Config.Reconciliation.MaxRetries
-	then := ""
-	if at, ok := d.nextAttemptTime(); d.delayed != "" {
-		then = "; " + d.delayed
-	} else if ok && r.Deletion == nil && r.LastTime != nil {
+// and what happens next and when. It is nil for a node without an attempt of this run; withDeadline may set one.
+func betweenAttempts(in Input, now time.Time) *marks.Condition {
+	r, then := in.Node.Record, ""
+	if at, ok := nextAttemptAt(in, now); ok && r.Deletion == nil && r.LastTime != nil {
 		then = "; next attempt at " + at.UTC().Format(time.RFC3339)
 	}
+	return lastAttempt(in, then)
+}
+
+// lastAttempt is betweenAttempts of a node of which then says what happens next.
+func lastAttempt(in Input, then string) *marks.Condition {
+	r, spent, most := in.Node.Record, budgetOf(in), in.Config.Reconciliation.MaxRetries
 	switch {
+	case spent.first:
+		return nil
 	case r.Held != "":
 		return heldCondition(r, LastFailure(r), then)
-	case d.exhausted():
-		switch {
-		case r.Deletion != nil:
-			then = beingDeleted(*r.Deletion)
-		case carriesCondition(d.in):
-			then = fmt.Sprintf("; condition %s asks for remediation%s", d.in.Config.NodeManagement.Remediation.Condition.Type,
-				then)
-		case then == "":
-			then = "; no further attempt follows; to start again, run kubectl node-ready reverify " + d.in.Node.Name
-		}
-		why := fmt.Sprintf("%d of %d attempts failed, last: %s", min(d.spent.attempts, most), most, LastFailure(r))
-		if recordsDeadline(r) {
-			why = overdue(d.in, r)
-		}
-		return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
-			Message: why + then}
+	case spentAll(in):
+		return exhaustedCondition(in, then)
 	case r.LastOutcome == attempt.Inconclusive:
 		shared := ""
-		if SharesFailure(d.in) {
+		if SharesFailure(in) {
 			shared = fmt.Sprintf("; %d nodes of its pool and profile share a failure, and their gates stay as they are",
-				max(1, d.in.Sharing))
+				max(1, in.Sharing))
 		}
 		return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonWorkerInconclusive, Since: lastTime(r),
 			Message: fmt.Sprintf("%s%s; %d inconclusive, %d of %d retries spent%s",
-				LastFailure(r), shared, d.spent.inconclusive, d.spent.attempts, most, then)}
+				LastFailure(r), shared, spent.inconclusive, spent.attempts, most, then)}
 	}
-	if inService(d.in) {
+	if inService(in) {
 		then = "; another failure in a row closes its gate" + then
 	}
 	return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonChecksFailed, Since: lastTime(r),
-		Message: fmt.Sprintf("%s; failure %d of %d%s", LastFailure(r), d.spent.attempts, most, then)}
+		Message: fmt.Sprintf("%s; failure %d of %d%s", LastFailure(r), spent.attempts, most, then)}
 }
 
-func heldCondition(r marks.Record, fault, then string) *marks.Condition {
-	return &marks.Condition{Status: corev1.ConditionUnknown, Reason: marks.ReasonRemediationHeld, Since: lastTime(r),
-		Message: fmt.Sprintf("%s; remediation is held by %s: %s%s",
-			fault, attempt.Text(r.Held), attempt.Text(r.HeldMessage), then)}
+// exhaustedCondition is the condition of a node that exhausted its retries, while no guard holds it.
+func exhaustedCondition(in Input, then string) *marks.Condition {
+	r, most := in.Node.Record, in.Config.Reconciliation.MaxRetries
+	switch {
+	case r.Deletion != nil:
+		then = beingDeleted(*r.Deletion)
+	case carriesCondition(in):
+		then = fmt.Sprintf("; condition %s asks for remediation%s", in.Config.NodeManagement.Remediation.Condition.Type,
+			then)
+	case then == "":
+		then = "; no further attempt follows; to start again, run kubectl node-ready reverify " + in.Node.Name
+	}
+	why := fmt.Sprintf("%d of %d attempts failed, last: %s", min(budgetOf(in).attempts, most), most, LastFailure(r))
+	if recordsDeadline(r) {
+		why = overdue(in, r)
+	}
+	return &marks.Condition{Status: corev1.ConditionFalse, Reason: marks.ReasonRetriesExhausted, Since: lastTime(r),
+		Message: why + then}
 }
 
 func beingDeleted(d marks.Deletion) string {
@@ -182,14 +184,13 @@ func RulesUnavailable(in Input, hasRuleTaint bool, reason string, now time.Time)
 	if in.Node.Deleting || !in.Selected || !verify && !hasRuleTaint {
 		return Plan{}
 	}
-	d := newDecision(in, Evidence{}, now)
 	text := "Waiting for NodeReadinessRules to be served: " + reason
-	d.Condition = unknownCondition(marks.ReasonRulesUnavailable, text, now)
-	d.Events = []Event{{Reason: EventRulesUnavailable, Key: reason, Message: attempt.Text(d.Condition.Message)}}
+	p := Plan{Condition: unknownCondition(marks.ReasonRulesUnavailable, text, now)}
+	p.Events = []Event{{Reason: EventRulesUnavailable, Key: reason, Message: attempt.Text(p.Condition.Message)}}
 	if verify {
-		d.reportDeadline()
+		return withDeadline(in, Evidence{}, p, now)
 	}
-	return d.Plan
+	return p
 }
 
 const podRejected = "the API server rejects its worker pod, which is sent again: "
@@ -197,14 +198,12 @@ const podRejected = "the API server rejects its worker pod, which is sent again:
 // PodDelayed is the plan for a node whose next attempt is due and whose pod the API server rejects with the given
 // message. The attempt is not recorded yet, because the pod is created again soon.
 func PodDelayed(in Input, message string, now time.Time) Plan {
-	d := newDecision(in, Evidence{}, now)
-	d.delayed = "the next attempt is due, and " + podRejected + message
-	if d.Condition = d.betweenAttempts(); d.Condition == nil {
-		d.Condition = unknownCondition(marks.ReasonVerifying, "An attempt is due, and "+podRejected+message, now)
+	c := lastAttempt(in, "; the next attempt is due, and "+podRejected+message)
+	if c == nil {
+		c = unknownCondition(marks.ReasonVerifying, "An attempt is due, and "+podRejected+message, now)
 	}
-	d.Condition.Message = attempt.Text(d.Condition.Message)
-	d.reportDeadline()
-	return d.Plan
+	c.Message = attempt.Text(c.Message)
+	return withDeadline(in, Evidence{}, Plan{Condition: c}, now)
 }
 
 // RequestRefused is the plan for a node that cannot be verified because the API server refuses a request of the
@@ -223,13 +222,11 @@ func refused(in Input, reason, text string, now time.Time) Plan {
 	if in.Node.Deleting || !Eligible(in) || !NeedsVerification(in, now) {
 		return Plan{}
 	}
-	d := newDecision(in, Evidence{}, now)
-	d.Condition = unknownCondition(reason, text, now)
+	p := Plan{Condition: unknownCondition(reason, text, now)}
 	if reason == marks.ReasonReleaseRefused {
 		began, _ := RoundStart(in, now)
-		d.Events = []Event{{Reason: EventReleaseRefused, Key: fmt.Sprintf("refused@%d", began.UnixMicro()),
-			Message: d.Condition.Message}}
+		p.Events = []Event{{Reason: EventReleaseRefused, Key: fmt.Sprintf("refused@%d", began.UnixMicro()),
+			Message: p.Condition.Message}}
 	}
-	d.reportDeadline()
-	return d.Plan
+	return withDeadline(in, Evidence{}, p, now)
 }

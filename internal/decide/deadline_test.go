@@ -77,7 +77,7 @@ func TestDeadlineOf(t *testing.T) {
 			if ok != (tc.want != nil) || ok && !at.Equal(*tc.want) {
 				t.Errorf("%s, %v; want %s", at, ok, tc.want)
 			}
-			if got := newDecision(tc.in, Evidence{}, now).deadlinePassed(); got != (ok && !at.After(now)) {
+			if got := deadlinePassed(tc.in, now); got != (ok && !at.After(now)) {
 				t.Errorf("expired: %v", got)
 			}
 		})

@@ -111,11 +111,11 @@ func eventKey(r marks.Record) string {
 }
 
 // outcomeEvents are the events for recording r. A repeated result that changes nothing has none. A node with exhausted
-// retries or a missing image would otherwise cause events for as long as it exists. exhausted is whether the node has
-// exhausted them now.
-func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result, exhausted bool) []Event {
-	key, most := eventKey(r), d.in.Config.Reconciliation.MaxRetries
-	repeats := !d.spent.first && before.LastOutcome == r.LastOutcome && before.LastCheck == r.LastCheck &&
+// retries or a missing image would otherwise cause events for as long as it exists. spent is what was spent before this
+// attempt, exhausted whether the node has exhausted its retries now.
+func outcomeEvents(in Input, spent budget, before, r marks.Record, result attempt.Result, exhausted bool) []Event {
+	key, most := eventKey(r), in.Config.Reconciliation.MaxRetries
+	repeats := !spent.first && before.LastOutcome == r.LastOutcome && before.LastCheck == r.LastCheck &&
 		before.LastReason == r.LastReason
 	switch {
 	case r.LastOutcome == attempt.Passed:
@@ -126,7 +126,7 @@ func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result, 
 			events = append(events, Event{Reason: EventReportMissing, Key: key, Message: message})
 		}
 		return events
-	case repeats && (r.LastOutcome == attempt.Inconclusive || d.exhausted()):
+	case repeats && (r.LastOutcome == attempt.Inconclusive || exhausts(in, spent.attempts)):
 		return nil
 	case r.LastOutcome == attempt.Inconclusive:
 		message := fmt.Sprintf("%s; this proves nothing about the node and spends no retry (attempt %d)",
@@ -134,12 +134,12 @@ func (d *decision) outcomeEvents(before, r marks.Record, result attempt.Result, 
 		return []Event{{Reason: EventInconclusive, Key: key, Message: message}}
 	}
 	if recordsDeadline(r) {
-		message := "The retries count as spent: " + overdue(d.in, r)
+		message := "The retries count as spent: " + overdue(in, r)
 		return []Event{{Reason: EventExhausted, Key: key, Message: message}}
 	}
 	message := fmt.Sprintf("%s (failure %d of %d, attempt %d)", LastFailure(r), r.Attempts, most, r.Sequence)
 	events := []Event{{Reason: EventFailed, Key: key, Message: message}}
-	if exhausted && !d.exhausted() {
+	if exhausted && !exhausts(in, spent.attempts) {
 		message = fmt.Sprintf("All %d attempts failed, last: %s", r.Attempts, LastFailure(r))
 		events = append(events, Event{Reason: EventExhausted, Key: key, Message: message})
 	}

@@ -34,27 +34,27 @@ func returned(in Input, now time.Time) (at time.Time) {
 	return at
 }
 
-// recordFlapping records that two machines report under the node's name, renews that, or ends it. It reports whether
+// recordFlapping records that two machines report under the node's name, renews that, or ends it. done is whether
 // there is something to write.
-func (d *decision) recordFlapping() bool {
-	r, at := d.in.Node.Record, returned(d.in, d.now)
+func recordFlapping(in Input, now time.Time) (p Plan, done bool) {
+	r, at := in.Node.Record, returned(in, now)
 	switch {
-	case d.in.LocalWorker != nil:
-		return false
+	case in.LocalWorker != nil:
+		return p, false
 	case at.IsZero() && r.Flapping != nil:
 		r.Flapping = nil
-	case !at.IsZero() && at.Equal(d.in.BootReturned) && (r.Flapping == nil || at.Sub(r.Flapping.Time) >= flappingRenewed):
+	case !at.IsZero() && at.Equal(in.BootReturned) && (r.Flapping == nil || at.Sub(r.Flapping.Time) >= flappingRenewed):
 		if r.Flapping == nil {
-			d.Events = []Event{{Reason: EventBootIDFlapping, Key: strings.Join(d.in.BootIDs, "/"), Message: fmt.Sprintf("%s. "+
+			p.Events = []Event{{Reason: EventBootIDFlapping, Key: strings.Join(in.BootIDs, "/"), Message: fmt.Sprintf("%s. "+
 				"Give each machine a name of its own (hostname, or kubelet --hostname-override), or stop the kubelet of one",
-				flappingText(d.in.BootIDs))}}
+				flappingText(in.BootIDs))}}
 		}
-		r.NodeUID, r.Flapping = d.in.Node.UID, &marks.Flapping{BootIDs: d.in.BootIDs, Time: timestamp(at)}
+		r.NodeUID, r.Flapping = in.Node.UID, &marks.Flapping{BootIDs: in.BootIDs, Time: timestamp(at)}
 	default:
-		return false
+		return p, false
 	}
-	d.Step, d.Change = StepRecord, marks.Change{Record: r}
-	return true
+	p.Step, p.Change = StepRecord, marks.Change{Record: r}
+	return p, true
 }
 
 // flappingText says which boot IDs alternate.
@@ -65,24 +65,21 @@ func flappingText(bootIDs []string) string {
 
 // awaitOneMachine reports whether no attempt starts because two machines report under the node's name: whose checks a
 // worker would run is unknown. The plan then says so, and until when.
-func (d *decision) awaitOneMachine() bool {
-	f := d.in.Node.Record.Flapping
-	until := returned(d.in, d.now).Add(flappingWait)
-	if f == nil || !d.now.Before(until) {
-		return false
+func awaitOneMachine(in Input, now time.Time) (p Plan, waits bool) {
+	f := in.Node.Record.Flapping
+	until := returned(in, now).Add(flappingWait)
+	if f == nil || !now.Before(until) {
+		return p, false
 	}
-	d.requeueAfter(until.Sub(d.now))
+	p.requeueAfter(until.Sub(now))
 	text := flappingText(f.BootIDs)
-	if !d.spent.first {
-		text += "; previous result: " + LastFailure(d.in.Node.Record)
+	if !budgetOf(in).first {
+		text += "; previous result: " + LastFailure(in.Node.Record)
 	}
-	d.Condition = unknownCondition(marks.ReasonVerifying, text+"; no attempt starts before one of them is gone for "+
+	p.Condition = unknownCondition(marks.ReasonVerifying, text+"; no attempt starts before one of them is gone for "+
 		flappingWait.String(), f.Time)
-	return true
+	return p, true
 }
-
-// reportFlapping adds to the condition that two machines report under the node's name.
-func (d *decision) reportFlapping() { d.addToCondition(flapping(d.in)) }
 
 // flapping says that two machines report under the node's name; empty if not. No action is taken on such a node.
 func flapping(in Input) string {

@@ -3,13 +3,16 @@
 // Next is the entry, and Resolve loads the evidence that it needs. A decision goes through these files:
 //
 //   - eligible.go: whether the node must be verified
-//   - state.go: the state of a node; not_ours.go, verified.go: what follows in that state
+//   - state.go: the state of a node
+//   - not_ours.go, verified.go, waiting.go, verifying.go, backing_off.go, exhausted.go, held.go, remediating.go: what
+//     follows in each state, a function lookAt... of what was read and the time
+//   - next.go, reopen.go: what comes before that in any state
 //   - pods.go, termination.go: which worker pods are deleted, kept or waited for
-//   - remediation.go, guards.go, fleet.go: an intended deletion, and what holds one
+//   - remedy.go, guards.go, fleet.go: what may be done about an exhausted node, and what holds it
 //   - remediationcondition.go: whether a condition should ask a repairer to act on the node
-//   - attempt.go, attribution.go, record.go: the result of an attempt, its control probe, its record
+//   - attribution.go, record.go: the control probe of a failure, and the record of a result
 //   - worked.go: what closes the gate of a node that worked
-//   - next.go, backoff.go, prerequisites.go: whether and when the next attempt starts
+//   - prerequisites.go: what the first attempt waits for
 //   - takenback.go: passes that another writer takes back
 //   - flapping.go: two machines under one name
 //   - gateremoved.go: gating taints that another writer removes before the first record

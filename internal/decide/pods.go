@@ -33,47 +33,72 @@ func CurrentPod(r marks.Record, pods []workerpod.Observation) *workerpod.Observa
 	return nil
 }
 
-// cleanUpPods returns the current pod, and plans what happens to all others.
-func (d *decision) cleanUpPods() (current *workerpod.Observation) {
-	r := d.in.Node.Record
-	current = CurrentPod(r, d.in.Pods)
-	keepFor := time.Duration(*d.in.Config.Worker.KeepFailedSeconds) * time.Second
-	for _, p := range d.in.Pods {
+// podWork plans what happens to the node's pods, whatever its state. The pod of the attempt under way stays as long as
+// the node must be verified.
+func podWork(in Input, verify bool, now time.Time) (p Plan) {
+	r, current := in.Node.Record, CurrentPod(in.Node.Record, in.Pods)
+	keepFor := time.Duration(*in.Config.Worker.KeepFailedSeconds) * time.Second
+	for _, pod := range in.Pods {
 		switch {
-		case current != nil && p.Name == current.Name && !d.in.DryRunDone:
-		case p.Terminating:
-			d.forceDelete(p)
-		case p.Purpose == workerpod.PurposeProbe:
-			switch {
-			case p.Attempt.Result != nil:
-				d.deleteAfter(p, p.Seen.Result.Add(probeKeptFor))
-			case p.Unschedulable != "":
-				d.deleteAfter(p, abandonedAt(d.in, p).Add(probeKeptFor))
-			default:
-				d.deleteAfter(p, podDeadline(d.in, p))
-			}
-		case d.in.DryRunDone && !p.Occupies:
-			d.deleteAfter(p, p.Seen.Result.Add(keepFor))
-		case p.Attempt.Number == r.Sequence && !p.Occupies && r.LastOutcome != attempt.Passed &&
+		case current != nil && pod.Name == current.Name && !in.DryRunDone:
+		case pod.Terminating:
+			p.forceDelete(pod, now)
+		case pod.Purpose == workerpod.PurposeProbe:
+			p.deleteAfter(pod, probeEnd(in, pod), now)
+		case in.DryRunDone && !pod.Occupies:
+			p.deleteAfter(pod, pod.Seen.Result.Add(keepFor), now)
+		case pod.Attempt.Number == r.Sequence && !pod.Occupies && r.LastOutcome != attempt.Passed &&
 			r.LastTime != nil && keepFor > 0:
-			if !p.Recorded {
-				d.Keep = append(d.Keep, p)
+			if !pod.Recorded {
+				p.Keep = append(p.Keep, pod)
 			}
-			d.deleteAfter(p, r.LastTime.Add(keepFor))
+			p.deleteAfter(pod, r.LastTime.Add(keepFor), now)
 		default:
-			d.Delete = append(d.Delete, p)
+			p.Delete = append(p.Delete, pod)
 		}
 	}
-	return current
+	switch {
+	case verify || current == nil:
+	case current.Terminating:
+		p.forceDelete(*current, now)
+	default:
+		p.Delete = append(p.Delete, *current)
+	}
+	return p
+}
+
+// probeEnd is until when a control probe stays.
+func probeEnd(in Input, pod workerpod.Observation) time.Time {
+	switch {
+	case pod.Attempt.Result != nil:
+		return pod.Seen.Result.Add(probeKeptFor)
+	case pod.Unschedulable != "":
+		return abandonedAt(in, pod).Add(probeKeptFor)
+	}
+	return podDeadline(in, pod)
 }
 
 // deleteAfter deletes a pod once its time is over.
-func (d *decision) deleteAfter(pod workerpod.Observation, end time.Time) {
-	if left := end.Sub(d.now); left > 0 {
-		d.requeueAfter(left)
+func (p *Plan) deleteAfter(pod workerpod.Observation, end, now time.Time) {
+	if left := end.Sub(now); left > 0 {
+		p.requeueAfter(left)
 		return
 	}
-	d.Delete = append(d.Delete, pod)
+	p.Delete = append(p.Delete, pod)
+}
+
+// forceDelete deletes a terminating pod without grace, if it should have ended and none of its containers runs. A
+// container runtime that hangs never confirms the end of a container that it did not start.
+func (p *Plan) forceDelete(pod workerpod.Observation, now time.Time) {
+	at := pod.EndsBy()
+	if pod.HasRunningContainer || !pod.Occupies || at.IsZero() {
+		return
+	}
+	if now.Before(at) {
+		p.requeueAfter(at.Sub(now))
+		return
+	}
+	p.ForceDelete = append(p.ForceDelete, pod)
 }
 
 // hasUnrecorded reports whether a pod's result may be missing from the record of a cached node. A lower number does not

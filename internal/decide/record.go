@@ -43,8 +43,8 @@ func Verdicts() []Verdict { return []Verdict{VerdictVerified, VerdictExhausted, 
 
 // firstVerdict is the verdict that the attempt of r led to: it passed, or was the one too many. It is empty if the node
 // passed before or had a verdict in this run, or has none yet. So a reboot or other checks may lead to another one.
-func (d *decision) firstVerdict(before, r marks.Record) Verdict {
-	most, spent := d.in.Config.Reconciliation.MaxRetries, budgetOf(d.in)
+func firstVerdict(in Input, before, r marks.Record) Verdict {
+	most, spent := in.Config.Reconciliation.MaxRetries, budgetOf(in)
 	switch {
 	case before.MayHaveVerified() || spent.attempts >= most || spent.shared >= most:
 		return ""
@@ -58,81 +58,95 @@ func (d *decision) firstVerdict(before, r marks.Record) Verdict {
 	return ""
 }
 
-// record plans to write an attempt's result into the record and onto the node.
-func (d *decision) record(a attempt.Attempt, result *attempt.Result) {
-	before := d.in.Node.Record
-	r := before
-	r.NodeUID, r.BootID, r.Checks = d.in.Node.UID, d.in.Node.BootID, d.in.Checks
-	r.Profile = d.in.Config.Choice(d.in.Profile.Profile)
-	if otherBoot(a.Basis.BootID, d.in.Node.BootID) {
-		r.BootID = a.Basis.BootID // so that the present boot begins a run of its own, with prerequisites and all retries
+// recordResult is the plan that writes an attempt's result into the record and onto the node. spent is what the run had
+// spent before the attempt.
+func recordResult(in Input, spent budget, a attempt.Attempt, result attempt.Result, now time.Time) Plan {
+	if ran := a.Basis.Checks; ran != "" && ran != in.Checks {
+		spent = budget{first: true} // the present checks begin a run of their own
 	}
-	if ran := a.Basis.Checks; ran != "" && ran != d.in.Checks {
-		r.Checks, d.spent = ran, budget{first: true} // so that the present checks begin a run of their own
-	}
-	r.Sequence, r.Attempts, r.Inconclusive = a.Number, d.spent.attempts, d.spent.inconclusive
-	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
-	// The node's clock, which may be set while a worker runs, measures the duration.
-	r.LastTime, r.DurationMs = ptr.To(timestamp(d.now)), min(max(result.Duration, 0), marks.MaxDuration).Milliseconds()
-	r.NextAttemptTime, r.Probed, r.Deletion = nil, false, nil
+	before, r := in.Node.Record, withResult(in, spent, a, result, now)
+	p := Plan{Step: StepRecord, Recorded: &Recorded{Number: a.Number, Result: result, First: !before.MayHaveVerified()},
+		Change: marks.Change{GateTaints: in.Profile.Taints}}
 	exhausted := false
-	if result.Outcome != attempt.Failed || !d.exhausted() {
-		r.Held, r.HeldMessage = "", "" // else the guard is evaluated again, and only a change emits an event
-	}
-	r.Shared = 0
-	if result.Outcome == attempt.Inconclusive {
-		r.Shared = d.spent.shared
-	}
-	d.Step = StepRecord
-	d.Recorded = &Recorded{Number: a.Number, Result: *result, First: !before.MayHaveVerified()}
-	d.Change, d.Events, d.Condition = marks.Change{GateTaints: d.in.Profile.Taints}, nil, nil
 	switch result.Outcome {
 	case attempt.Passed:
-		r.LastMessage, r.VerifiedTime, r.Since, r.Released = "", r.LastTime, nil, nil
-		d.Change.Label, r.Label = ptr.To(true), LabelOf(d.in.Config)
-		if d.in.Node.Gated {
-			d.Change.Gate = marks.GateOpen
+		if p.Change.Label = ptr.To(true); in.Node.Gated {
+			p.Change.Gate = marks.GateOpen
 		}
 	case attempt.Failed:
-		r.Attempts = min(r.Attempts+1, d.in.Config.Reconciliation.MaxRetries)
-		if recordsStuck(r) || recordsDeadline(r) {
-			r.Attempts = d.in.Config.Reconciliation.MaxRetries // no further attempt can start
-		}
-		closes := d.closesGate(r.Attempts)
+		closes := closesGate(in, spent, r.Attempts)
 		if closes {
-			d.closeGate() // a failed re-verification closes the gate even without reverify.taint
+			closeGate(&p.Change, in) // a failed re-verification closes the gate even without reverify.taint
 		}
-		exhausted = r.Attempts >= d.in.Config.Reconciliation.MaxRetries && (closes || !inService(d.in))
-	default:
-		r.Inconclusive++
+		exhausted = r.Attempts >= in.Config.Reconciliation.MaxRetries && (closes || !inService(in))
 	}
-	d.settleSuspicion(&r, a.Basis.Request, result.Outcome)
-	d.Recorded.Answer = d.Change.Answer
-	d.Recorded.Suspicion, d.Recorded.Suspect = d.suspicionResult(before, result.Outcome)
-	d.Recorded.Verdict = d.firstVerdict(before, r)
-	d.Events = append(d.outcomeEvents(before, r, *result, exhausted), bornVerifiedEvents(d.in, r)...)
+	r, p.Change.Answer = settleSuspicion(in, r, a.Basis.Request, result.Outcome, now)
+	p.Recorded.Answer = p.Change.Answer
+	p.Recorded.Suspicion, p.Recorded.Suspect = suspicionResult(spent, before, result.Outcome)
+	p.Recorded.Verdict = firstVerdict(in, before, r)
+	p.Events = append(outcomeEvents(in, spent, before, r, result, exhausted), bornVerifiedEvents(in, r)...)
 	if result.Outcome == attempt.Passed {
-		d.Events = append(d.Events, suspicionClearedEvents(d.in, r)...)
+		p.Events = append(p.Events, suspicionClearedEvents(in, r)...)
 	}
-	if at, ok := nextAttemptTime(d.in, r, exhausted, d.now); ok {
+	if at, ok := nextAttemptTime(in, r, exhausted, now); ok {
 		r.NextAttemptTime = ptr.To(at)
 	}
-	d.Change.Record = r
+	p.Change.Record = r
+	return p
+}
+
+// withResult is the node's record with an attempt's result, without what follows from it.
+func withResult(in Input, spent budget, a attempt.Attempt, result attempt.Result, now time.Time) marks.Record {
+	r, most := in.Node.Record, in.Config.Reconciliation.MaxRetries
+	r.NodeUID, r.BootID, r.Checks = in.Node.UID, in.Node.BootID, in.Checks
+	r.Profile = in.Config.Choice(in.Profile.Profile)
+	if otherBoot(a.Basis.BootID, in.Node.BootID) {
+		r.BootID = a.Basis.BootID // so that the present boot begins a run of its own, with prerequisites and all retries
+	}
+	if ran := a.Basis.Checks; ran != "" {
+		r.Checks = ran
+	}
+	r.Sequence, r.Attempts, r.Inconclusive = a.Number, spent.attempts, spent.inconclusive
+	r.LastOutcome, r.LastCheck, r.LastReason, r.LastMessage = result.Outcome, result.Check, result.Reason, result.Message
+	// The node's clock, which may be set while a worker runs, measures the duration.
+	r.LastTime, r.DurationMs = ptr.To(timestamp(now)), min(max(result.Duration, 0), marks.MaxDuration).Milliseconds()
+	r.NextAttemptTime, r.Probed, r.Deletion, r.Shared = nil, false, nil, 0
+	if result.Outcome != attempt.Failed || !exhausts(in, spent.attempts) {
+		r.Held, r.HeldMessage = "", "" // else the guard is evaluated again, and only a change emits an event
+	}
+	switch result.Outcome {
+	case attempt.Passed:
+		r.LastMessage, r.VerifiedTime, r.Since, r.Released, r.Label = "", r.LastTime, nil, nil, LabelOf(in.Config)
+	case attempt.Failed:
+		r.Attempts = min(r.Attempts+1, most)
+		if recordsStuck(r) || recordsDeadline(r) {
+			r.Attempts = most // no further attempt can start
+		}
+	default:
+		r.Inconclusive++
+		r.Shared = spent.shared
+	}
+	return r
 }
 
 // closeGate removes the label and puts the gating taints back, unless the node must never be tainted.
-func (d *decision) closeGate() {
-	d.Change.Label, d.Change.GateTaints = ptr.To(false), d.in.Profile.Taints
-	if !protected(d.in) {
-		d.Change.Gate = marks.GateClose
+func closeGate(c *marks.Change, in Input) {
+	c.Label, c.GateTaints = ptr.To(false), in.Profile.Taints
+	if !protected(in) {
+		c.Gate = marks.GateClose
 	}
+}
+
+// recording is the plan q, which records a result, of a node of which p said before what it waits for.
+func (p Plan) recording(q Plan) Plan {
+	q.Unmet, q.Probe = p.Unmet, p.Probe
+	q.requeueAfter(p.RequeueAfter)
+	return q
 }
 
 // PodRefused records as inconclusive an attempt whose pod the API server refused.
 func PodRefused(in Input, number int32, reason, message string, now time.Time) Plan {
-	d := newDecision(in, Evidence{}, now)
-	d.record(attempt.Attempt{Number: number}, attempt.NewInconclusive(reason, message))
-	return d.Plan
+	return recordResult(in, budgetOf(in), attempt.Attempt{Number: number}, *attempt.NewInconclusive(reason, message), now)
 }
 
 // LastFailure says in one line why the last attempt did not pass.

@@ -415,7 +415,7 @@ func TestAGuardsVaryingMessageIsWrittenOnce(t *testing.T) {
 			writes++
 			in.Node.Record = plan.Change.Record
 		}
-		if said := newDecision(in, Evidence{}, now).betweenAttempts().Message; !strings.Contains(said, ":40000: refused") {
+		if said := betweenAttempts(in, now).Message; !strings.Contains(said, ":40000: refused") {
 			t.Errorf("look %d: the condition changes to %q", i, said)
 		}
 	}

@@ -42,16 +42,20 @@ func Remediation(in Input, ev Evidence, now time.Time) (condition, then Plan) {
 // remediationCondition decides about the condition alone, and returns what the guards say; nil if they were not
 // evaluated. A condition that is set does not wait for the removal of others.
 func remediationCondition(in Input, ev Evidence, now time.Time) (Plan, *held) {
-	d := newDecision(in, ev, now)
 	if in.Node.Deleting || !mayChangeCondition(in) || !in.Selected && len(in.Node.RemediationConditions) == 0 {
-		return d.Plan, nil
+		return Plan{}, nil
 	}
-	required := d.requiresRemediation()
-	if !in.Selected && ev.Ledger == nil {
-		d.Need = NeedLedger
+	required, by := requiresRemediation(in, ev, now)
+	switch {
+	case !in.Selected && ev.Ledger == nil:
+		return Plan{Need: NeedLedger}, nil
+	case by != nil && by.need != NeedNothing:
+		return Plan{Need: by.need}, nil
 	}
-	if d.Need != NeedNothing {
-		return Plan{Need: d.Need}, nil
+	p := Plan{}
+	if by != nil && by.guard != "" && carriesCondition(in) && !failureConfirmed(in, now) {
+		// Else the record and an event say so.
+		p.Events = []Event{heldEvent(in.Node.Record, by.guard, by.message+"; the condition is removed")}
 	}
 	want := in.Config.NodeManagement.Remediation.Condition
 	carries := false
@@ -59,57 +63,53 @@ func remediationCondition(in Input, ev Evidence, now time.Time) (Plan, *held) {
 		switch {
 		case required && c.Type == want.Type:
 			carries = c.Status == want.Status
-		case in.Selected || d.asked(c): // else it is another installation's, which serves this node
-			d.RemoveConditions = append(d.RemoveConditions, c.Type)
+		case in.Selected || setHere(in, ev, c): // else it is another installation's, which serves this node
+			p.RemoveConditions = append(p.RemoveConditions, c.Type)
 		}
 	}
 	switch {
 	case !required || carries:
-		if len(d.RemoveConditions) > 0 {
-			d.Step = StepRemoveConditions
+		if len(p.RemoveConditions) > 0 {
+			p.Step = StepRemoveConditions
 		}
 	case !ev.Fresh:
 		return Plan{Need: NeedFresh}, nil
 	default:
-		d.Step, d.Cause, d.Target.Kind, d.Target.Name = StepSetCondition, d.remediationCause(), marks.KindCondition,
+		p.Step, p.Cause, p.Target.Kind, p.Target.Name = StepSetCondition, remediationCause(in), marks.KindCondition,
 			string(want.Type)
 		what := fmt.Sprintf("condition %s=%s was set", want.Type, want.Status)
-		d.Events = []Event{remediationStarted(in.Node.Record, what, d.Cause)}
+		p.Events = []Event{remediationStarted(in.Node.Record, what, p.Cause)}
 	}
-	return d.Plan, d.ev.held
+	return p, by
 }
 
 // requiresRemediation reports whether the node should carry the condition now: its retries are exhausted under the
-// present checks in this boot, and every guard lets an action through. If evidence is missing, the plan names it, and
-// the result is false. Where the guards were evaluated, the evidence shows what they say.
-func (d *decision) requiresRemediation() bool {
-	c := d.in.Config.NodeManagement
-	if !c.DeleteFailedNodes || c.Remediation.Action != config.ActionCondition || !Eligible(d.in) ||
-		d.in.LocalWorker != nil || !exhaustedHere(d.in) || d.heldByProbe() {
-		return false
+// present checks in this boot, and every guard lets an action through. by is what the guards say; nil if they were not
+// evaluated. If they lack evidence, the result is false.
+func requiresRemediation(in Input, ev Evidence, now time.Time) (required bool, by *held) {
+	c := in.Config.NodeManagement
+	if !c.DeleteFailedNodes || c.Remediation.Action != config.ActionCondition || !Eligible(in) ||
+		in.LocalWorker != nil || !exhaustedHere(in) || heldByProbe(in) {
+		return false, nil
 	}
 	// A condition that is there stays while the next attempt runs. A deletion waits for that attempt, because it cannot be
 	// taken back. A condition can, and if it went with each attempt and came back with each failure, the timers of a
 	// repairer that escalates would begin anew each time.
-	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil && (pod.Passed() || !carriesCondition(d.in)) {
-		return false // it passed and waits for its release, or its attempt comes first
+	if pod := CurrentPod(in.Node.Record, in.Pods); pod != nil && (pod.Passed() || !carriesCondition(in)) {
+		return false, nil // it passed and waits for its release, or its attempt comes first
 	}
-	if !carriesCondition(d.in) && (!d.failureConfirmed() || d.in.Node.Leaving != "") {
-		return false // another attempt must confirm an old failure; others act already on a node that is leaving
+	if !carriesCondition(in) && (!failureConfirmed(in, now) || in.Node.Leaving != "") {
+		return false, nil // another attempt must confirm an old failure; others act already on a node that is leaving
 	}
-	by := firstGuard(d.in, d.ev, d.now)
-	d.Need, d.ev.held = by.need, &by
-	if by.guard != "" && carriesCondition(d.in) && !d.failureConfirmed() { // else the record and an event say so
-		d.Events = []Event{heldEvent(d.in.Node.Record, by.guard, by.message+"; the condition is removed")}
-	}
-	return by == held{}
+	first := firstGuard(in, ev, now)
+	return first == held{}, &first
 }
 
-// asked reports whether the ledger, which is this installation's, shows that it set this condition of the node. Another
-// installation may have set it since, at another time.
-func (d *decision) asked(c corev1.NodeCondition) bool {
-	return slices.ContainsFunc(slices.Concat(d.ev.Ledger.Entries, d.ev.Ledger.Earlier), func(e ledger.Entry) bool {
-		return e.UID == d.in.Node.UID && e.Kind == marks.KindCondition && e.Name == string(c.Type) &&
+// setHere reports whether the ledger, which is this installation's, shows that it set this condition of the node.
+// Another installation may have set it since, at another time.
+func setHere(in Input, ev Evidence, c corev1.NodeCondition) bool {
+	return slices.ContainsFunc(slices.Concat(ev.Ledger.Entries, ev.Ledger.Earlier), func(e ledger.Entry) bool {
+		return e.UID == in.Node.UID && e.Kind == marks.KindCondition && e.Name == string(c.Type) &&
 			e.LastSet().Unix() == c.LastTransitionTime.Unix()
 	})
 }
@@ -123,9 +123,9 @@ func exhaustedHere(in Input) bool {
 }
 
 // heldByProbe reports whether no control probe passed beside the last failure, although one is needed.
-func (d *decision) heldByProbe() bool {
-	r := d.in.Node.Record
-	return r.Held == GuardControlProbe || r.LastOutcome == attempt.Failed && !r.Probed && needsControlProbe(d.in)
+func heldByProbe(in Input) bool {
+	r := in.Node.Record
+	return r.Held == GuardControlProbe || r.LastOutcome == attempt.Failed && !r.Probed && needsControlProbe(in)
 }
 
 // carriesCondition reports whether the node carries the configured condition.

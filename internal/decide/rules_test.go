@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
@@ -148,6 +149,29 @@ func planRules(now time.Time) []planRule {
 		}},
 		{"a pod on its way out is not deleted again", func(_ Input, _ Evidence, p Plan) bool {
 			return !slices.ContainsFunc(p.Delete, func(o workerpod.Observation) bool { return o.Terminating })
+		}},
+		{"an attempt starts from waiting, exhausted, held or remediating without an intent, and while none is under way", func(in Input, _ Evidence, p Plan) bool {
+			from := []State{StateWaiting, StateExhausted, StateHeld, StateRemediating}
+			return p.Step != StepStart || slices.Contains(from, StateOf(in, now)) && in.Node.Record.Deletion == nil && !underWay(in)
+		}},
+		{"a deletion is decided from exhausted, held or remediating, on a fresh node with ledger, counts and owner", func(in Input, ev Evidence, p Plan) bool {
+			from := []State{StateExhausted, StateHeld, StateRemediating}
+			return p.Step != StepDelete || slices.Contains(from, StateOf(in, now)) && ev.Fresh && ev.Ledger != nil && ev.Counts != nil && ev.Owner != nil
+		}},
+		{"the gate opens from verifying, from waiting without checks, for a label by hand, or by the user's word", func(in Input, _ Evidence, p Plan) bool {
+			state := StateOf(in, now)
+			return p.Change.Gate != gateOpen || p.Releases() && (state == StateVerifying || state == StateWaiting && in.Profile.Unchecked()) ||
+				labelledByHand(in) && p.ReleasesLabelled() || p.ReleasesUnverified() && in.Config.Reconciliation.OnDeadline == config.OnDeadlineRelease && !underWay(in)
+		}},
+		{"verified and not ours take no step, unless another writer opened the gate or boot IDs alternate", func(in Input, _ Evidence, p Plan) bool {
+			state := StateOf(in, now)
+			flaps := p.Recorded == nil && p.Change.Gate == gateKeep && !reflect.DeepEqual(p.Change.Record.Flapping, in.Node.Record.Flapping)
+			return p.Step == StepNone || state != StateVerified && state != StateNotOurs || p.Step == StepRecord && (OpenedUnverified(in) || flaps)
+		}},
+		{"nothing is left to do for a quiet node", func(in Input, _ Evidence, p Plan) bool {
+			look, quiet := Quiet(in, now)
+			return !quiet || p.Step == StepNone && len(p.Events) == 0 && !p.ClearCondition && (p.Condition == nil || p.Condition.Same(in.Node.Condition)) &&
+				(look == 0 || in.DryRunDone || 0 < p.RequeueAfter && p.RequeueAfter <= look)
 		}},
 		{"an event has a declared reason, a key and a bound", func(_ Input, _ Evidence, p Plan) bool {
 			return !slices.ContainsFunc(p.Events, func(e Event) bool {

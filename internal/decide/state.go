@@ -49,23 +49,23 @@ func StateOf(in Input, now time.Time) State {
 		}
 		return StateNotOurs
 	}
-	d := newDecision(in, Evidence{}, now)
+	spent := budgetOf(in)
 	switch {
 	case r.Deletion != nil && in.Config.NodeManagement.DeleteFailedNodes:
 		return StateRemediating
 	case underWay(in):
 		return StateVerifying
-	case in.Profile.Unchecked(), d.spent.first && !ranOtherChecks(r, in.Checks):
+	case in.Profile.Unchecked(), spent.first && !ranOtherChecks(r, in.Checks):
 		return StateWaiting
-	case d.spent.first:
+	case spent.first:
 	case r.Held != "":
 		return StateHeld
-	case d.exhausted() && len(n.RemediationConditions) > 0:
+	case spentAll(in) && len(n.RemediationConditions) > 0:
 		return StateRemediating
-	case d.exhausted():
+	case spentAll(in):
 		return StateExhausted
 	}
-	if _, due := d.nextAttempt(); !due {
+	if _, due := nextAttempt(in, now); !due {
 		return StateBackingOff
 	}
 	return StateWaiting
@@ -75,7 +75,7 @@ func StateOf(in Input, now time.Time) State {
 func underWay(in Input) bool {
 	next := in.NextAttempt().Number
 	return CurrentPod(in.Node.Record, in.Pods) != nil || in.VanishedAttempt == next ||
-		in.LocalWorker != nil && in.LocalWorker.Attempt.Number == next
+		localUnderWay(in)
 }
 
 // Quiet reports whether there is nothing to do for the node, apart from its pods and rules, until it changes or until
@@ -94,3 +94,22 @@ func Quiet(in Input, now time.Time) (look time.Duration, ok bool) {
 	}
 	return nextReason(in, now), true
 }
+
+// budget is how many retries the present run has spent. A run begins after a pass, after a reboot, and when the node
+// gets other checks.
+type budget struct {
+	attempts, inconclusive int32
+	shared                 int32 // see marks.Record.Shared
+	first                  bool  // no attempt of this run is recorded yet
+}
+
+func budgetOf(in Input) budget {
+	r := in.Node.Record
+	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || r.Checks != in.Checks {
+		return budget{first: true}
+	}
+	return budget{attempts: r.Attempts, inconclusive: r.Inconclusive, shared: r.Shared}
+}
+
+// spentAll reports whether the run has no retries left.
+func spentAll(in Input) bool { return exhausts(in, budgetOf(in).attempts) }

@@ -150,78 +150,82 @@ func requestSkipsBackoff(r marks.Record, now time.Time) bool {
 }
 
 // recordSuspicion records why the node is verified again. The same write closes the node's gate if the configuration
-// asks for it and few enough nodes are unhealthy. It reports whether there is something to write, or to load first.
-func (d *decision) recordSuspicion() bool {
-	s, by, wait := newSuspicion(d.in, d.now)
+// asks for it and few enough nodes are unhealthy. done is whether there is something to
+// write, or to load first. Else the plan says when there may be.
+func recordSuspicion(in Input, ev Evidence, now time.Time) (p Plan, done bool) {
+	s, by, wait := newSuspicion(in, now)
 	if s == nil {
-		d.requeueAfter(wait)
-		return false
+		p.requeueAfter(wait)
+		return p, false
 	}
-	_, cooling := cooldown(d.in, by.Type, d.now)
-	closes := by.Taint && !d.in.Closed() && !protected(d.in) && !d.now.Before(cooling)
+	_, cooling := cooldown(in, by.Type, now)
+	closes := by.Taint && !in.Closed() && !protected(in) && !now.Before(cooling)
 	if closes {
 		switch { // maxUnhealthy limits how many gates are closed; with deletion off there is no ledger
-		case d.in.Config.NodeManagement.DeleteFailedNodes && d.ev.Ledger == nil:
-			d.Need = NeedLedger
-			return true
-		case d.ev.Counts == nil:
-			d.Need = NeedCounts
-			return true
+		case in.Config.NodeManagement.DeleteFailedNodes && ev.Ledger == nil:
+			p.Need = NeedLedger
+			return p, true
+		case ev.Counts == nil:
+			p.Need = NeedCounts
+			return p, true
 		}
-		closes = unhealthy(d.in, d.ev, d.now) == "" && unhealthyZone(d.in, d.ev, d.now) == ""
+		closes = unhealthy(in, ev, now) == "" && unhealthyZone(in, ev, now) == ""
 	}
-	if closes && !d.ev.Fresh {
-		d.Need = NeedFresh // the cache may not show what was closed a moment ago
-		return true
+	if closes && !ev.Fresh {
+		p.Need = NeedFresh // the cache may not show what was closed a moment ago
+		return p, true
 	}
-	r := d.in.Node.Record
+	r := in.Node.Record
 	if r.Suspicion == nil {
-		d.Suspect = s.Type
+		p.Suspect = s.Type
 	}
-	r.NodeUID, r.Suspicion = d.in.Node.UID, s
+	r.NodeUID, r.Suspicion = in.Node.UID, s
 	if PendingRequest(r) != "" {
-		r.RequestTime = ptr.To(timestamp(d.now))
+		r.RequestTime = ptr.To(timestamp(now))
 	}
-	d.Step, d.Change = StepRecord, marks.Change{Record: r}
+	p.Step, p.Change = StepRecord, marks.Change{Record: r}
 	if closes {
-		d.closeGate()
+		closeGate(&p.Change, in)
 	}
-	return true
+	return p, true
 }
 
-// settleSuspicion records what the result of an attempt means for the suspicion and for the request. answers is the
-// request that the attempt was made for. A writer whose cache is behind may have recorded another request without
-// knowing of this attempt. The next attempt answers that request or, after a pass, it is read from the node again.
-func (d *decision) settleSuspicion(r *marks.Record, answers string, outcome attempt.Outcome) {
-	if answers != "" && answers == PendingRequest(*r) && !recordsSuperseded(*r) {
-		r.Request, d.Change.Answer = r.Suspicion.Request, outcome
+// settleSuspicion is the record r of an attempt, with what its result means for the suspicion and for the request, and
+// the answer to that request. answers is the request that the attempt was made for. A writer whose cache is behind may
+// have recorded another request without knowing of this attempt. The next attempt answers that request or, after a
+// pass, it is read from the node again.
+func settleSuspicion(in Input, r marks.Record, answers string, outcome attempt.Outcome, now time.Time) (_ marks.Record,
+	answer attempt.Outcome) {
+	if answers != "" && answers == PendingRequest(r) && !recordsSuperseded(r) {
+		r.Request, answer = r.Suspicion.Request, outcome
 	}
 	if outcome != attempt.Passed {
-		return
+		return r, answer
 	}
-	conditions := d.in.Profile.SuspectConditions
+	conditions := in.Profile.SuspectConditions
 	kept := slices.DeleteFunc(slices.Clone(r.Cleared), func(s marks.Suspicion) bool {
 		return !slices.ContainsFunc(conditions, func(c config.SuspectCondition) bool { return c.Type == s.Type })
 	})
 	cleared := func(s marks.Suspicion) {
-		s.Request, s.Time = "", timestamp(d.now)
+		s.Request, s.Time = "", timestamp(now)
 		kept = append(slices.DeleteFunc(kept, func(old marks.Suspicion) bool { return old.Type == s.Type }), s)
 	}
 	if s := r.Suspicion; s != nil && s.Type != "" {
 		cleared(*s)
 	}
-	began := d.now
-	if pod := CurrentPod(d.in.Node.Record, d.in.Pods); pod != nil {
+	began := now
+	if pod := CurrentPod(in.Node.Record, in.Pods); pod != nil {
 		began = pod.Seen.First
 	}
 	for _, by := range conditions {
-		since, ok := d.in.SuspectSince[by.Type]
+		since, ok := in.SuspectSince[by.Type]
 		// The worker may have begun before a later transition.
-		if c := SuspectConditionOf(d.in.Node, by); c != nil && ok && !since.After(began) {
+		if c := SuspectConditionOf(in.Node, by); c != nil && ok && !since.After(began) {
 			cleared(marks.SuspicionOf(*c))
 		}
 	}
 	r.Suspicion, r.Cleared = nil, kept[max(0, len(kept)-marks.MaxCleared):] // more types may be configured
+	return r, answer
 }
 
 // SuspicionResult is the result of a suspicion from a condition, for metrics.
@@ -242,13 +246,13 @@ func SuspicionResults() []SuspicionResult {
 
 // suspicionResult is what an attempt with the outcome means for the suspicion in the record before it. Only the first
 // failure confirms the suspicion.
-func (d *decision) suspicionResult(before marks.Record, outcome attempt.Outcome) (corev1.NodeConditionType,
+func suspicionResult(spent budget, before marks.Record, outcome attempt.Outcome) (corev1.NodeConditionType,
 	SuspicionResult) {
 	switch s := before.Suspicion; {
 	case s == nil || s.Type == "":
 	case outcome == attempt.Passed:
 		return s.Type, SuspicionCleared
-	case outcome == attempt.Failed && d.spent.attempts == 0:
+	case outcome == attempt.Failed && spent.attempts == 0:
 		return s.Type, SuspicionConfirmed
 	}
 	return "", ""

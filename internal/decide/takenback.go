@@ -56,15 +56,15 @@ func undone(in Input, now time.Time) (mark Mark) {
 	return mark
 }
 
-// recordTakenBack records that another writer took back the node's last pass, once for each pass. It reports whether
+// recordTakenBack records that another writer took back the node's last pass, once for each pass. done is whether
 // there is something to write, or to load first.
-func (d *decision) recordTakenBack() bool {
-	r, mark := d.in.Node.Record, undone(d.in, d.now)
+func recordTakenBack(in Input, ev Evidence, now time.Time) (p Plan, done bool) {
+	r, mark := in.Node.Record, undone(in, now)
 	if mark == "" || r.TakenBack.Last().Equal(*r.VerifiedTime) {
-		return false
+		return p, false
 	}
-	if age := d.now.Sub(*r.VerifiedTime); age > takenBackWithin || age < -clockTolerance {
-		return false
+	if age := now.Sub(*r.VerifiedTime); age > takenBackWithin || age < -clockTolerance {
+		return p, false
 	}
 	var before []time.Time
 	if r.VerifiedTime.Sub(r.TakenBack.Last()) <= takenBackWindow {
@@ -72,19 +72,19 @@ func (d *decision) recordTakenBack() bool {
 		before = passes[max(0, len(passes)+1-marks.MaxTakenBack):]
 	}
 	r.TakenBack = &marks.TakenBack{Passes: append(slices.Clone(before), *r.VerifiedTime)}
-	if MarksTakenBack(r, d.now) {
-		if !d.ev.Fresh {
-			d.Need = NeedFresh // the cache does not have who wrote the node
-			return true
+	if MarksTakenBack(r, now) {
+		if !ev.Fresh {
+			p.Need = NeedFresh // the cache does not have who wrote the node
+			return p, true
 		}
-		r.TakenBack.By = d.writer(mark)
-		r.NextAttemptTime = ptr.To(takenBackUntil(d.in, r))
-		d.TakenBack = mark
-		d.Events = []Event{{Reason: EventMarksTakenBack, Key: string(mark) + "/" + r.TakenBack.By,
-			Message: takenBackText(mark, d.in, r.TakenBack.By) + ". " + takenBackFix(mark)}}
+		r.TakenBack.By = writer(in, mark)
+		r.NextAttemptTime = ptr.To(takenBackUntil(in, r))
+		p.TakenBack = mark
+		p.Events = []Event{{Reason: EventMarksTakenBack, Key: string(mark) + "/" + r.TakenBack.By,
+			Message: takenBackText(mark, in, r.TakenBack.By) + ". " + takenBackFix(mark)}}
 	}
-	d.Step, d.Change = StepRecord, marks.Change{Record: r}
-	return true
+	p.Step, p.Change = StepRecord, marks.Change{Record: r}
+	return p, true
 }
 
 // MarksTakenBack reports whether another writer takes back one pass of the node after the other. It took back more than
@@ -109,34 +109,34 @@ func takenBackUntil(in Input, r marks.Record) time.Time {
 
 // awaitTakenBack reports whether the node waits because another writer takes back one pass after the other. The plan
 // then says until when.
-func (d *decision) awaitTakenBack() bool {
-	why, at := d.takenBack()
-	if why == "" || !d.now.Before(at) {
-		return false
+func awaitTakenBack(in Input, now time.Time) (p Plan, waits bool) {
+	why, at := takenBack(in, now)
+	if why == "" || !now.Before(at) {
+		return p, false
 	}
-	d.requeueAfter(at.Sub(d.now))
-	d.Condition = unknownCondition(marks.ReasonVerifying,
-		fmt.Sprintf("%s; next verification at %s", why, at.UTC().Format(time.RFC3339)), lastTime(d.in.Node.Record))
-	return true
+	p.requeueAfter(at.Sub(now))
+	p.Condition = unknownCondition(marks.ReasonVerifying,
+		fmt.Sprintf("%s; next verification at %s", why, at.UTC().Format(time.RFC3339)), lastTime(in.Node.Record))
+	return p, true
 }
 
 // takenBack says that another writer takes back one pass after the other, and when the next verification starts; empty
 // if nobody does.
-func (d *decision) takenBack() (why string, at time.Time) {
-	r, mark := d.in.Node.Record, undone(d.in, d.now)
-	if mark == "" || !MarksTakenBack(r, d.now) || !r.TakenBack.Last().Equal(*r.VerifiedTime) {
+func takenBack(in Input, now time.Time) (why string, at time.Time) {
+	r, mark := in.Node.Record, undone(in, now)
+	if mark == "" || !MarksTakenBack(r, now) || !r.TakenBack.Last().Equal(*r.VerifiedTime) {
 		return "", time.Time{}
 	}
-	return takenBackText(mark, d.in, r.TakenBack.By), takenBackUntil(d.in, r)
+	return takenBackText(mark, in, r.TakenBack.By), takenBackUntil(in, r)
 }
 
 // writer is the field manager that wrote the mark last. Only a node that was read from the API server shows it, and
 // nothing shows who removed a label.
-func (d *decision) writer(mark Mark) string {
+func writer(in Input, mark Mark) string {
 	if mark == MarkLabel {
-		return marks.Writer(d.in.Node.ManagedFields, "metadata", "labels", d.in.Config.NodeManagement.VerifiedLabel.Key)
+		return marks.Writer(in.Node.ManagedFields, "metadata", "labels", in.Config.NodeManagement.VerifiedLabel.Key)
 	}
-	return marks.Writer(d.in.Node.ManagedFields, "spec", "taints")
+	return marks.Writer(in.Node.ManagedFields, "spec", "taints")
 }
 
 // takenBackText says what was taken back, and by whom.

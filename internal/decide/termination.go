@@ -11,24 +11,10 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
-// forceDelete deletes a terminating pod without grace, if it should have ended and none of its containers runs. A
-// container runtime that hangs never confirms the end of a container that it did not start.
-func (d *decision) forceDelete(pod workerpod.Observation) {
-	at := pod.EndsBy()
-	if pod.HasRunningContainer || !pod.Occupies || at.IsZero() {
-		return
-	}
-	if d.now.Before(at) {
-		d.requeueAfter(at.Sub(d.now))
-		return
-	}
-	d.ForceDelete = append(d.ForceDelete, pod)
-}
-
-// occupyingWorker is a worker of an earlier attempt that still occupies the node, or nil. cleanUpPods deletes it.
-func (d *decision) occupyingWorker() *workerpod.Observation {
-	for i := range d.in.Pods {
-		if pod := &d.in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
+// occupyingWorker is a worker of an earlier attempt that still occupies the node, or nil. podWork deletes it.
+func occupyingWorker(in Input) *workerpod.Observation {
+	for i := range in.Pods {
+		if pod := &in.Pods[i]; pod.Purpose == workerpod.PurposeVerify && pod.Occupies {
 			return pod
 		}
 	}
@@ -38,12 +24,12 @@ func (d *decision) occupyingWorker() *workerpod.Observation {
 // stuckAt is when a terminating worker that still runs counts as a fault of its node. It does not (ok is false) if a
 // finalizer keeps the pod or the node is not Ready. The time starts again once the finalizer is gone or the node is
 // Ready again.
-func (d *decision) stuckAt(pod workerpod.Observation) (at time.Time, ok bool) {
-	if at = pod.EndsBy(); at.IsZero() || !pod.HasRunningContainer || len(pod.Finalizers) > 0 || !d.in.Node.Ready {
+func stuckAt(in Input, pod workerpod.Observation) (at time.Time, ok bool) {
+	if at = pod.EndsBy(); at.IsZero() || !pod.HasRunningContainer || len(pod.Finalizers) > 0 || !in.Node.Ready {
 		return time.Time{}, false
 	}
 	seen := pod.Seen
-	began := slices.MaxFunc([]time.Time{seen.Terminating, seen.FinalizersGone, d.in.NotReadySeen}, time.Time.Compare)
+	began := slices.MaxFunc([]time.Time{seen.Terminating, seen.FinalizersGone, in.NotReadySeen}, time.Time.Compare)
 	return at.Add(began.Sub(seen.Terminating)), true
 }
 
@@ -55,54 +41,54 @@ func recordsStuck(r marks.Record) bool {
 
 // stuckResolved reports whether the record names a stuck worker that is gone now, or that this process has not yet
 // observed for long enough itself. Such a record does not delay the next attempt, and does not lead to a deletion.
-func (d *decision) stuckResolved() bool {
-	if !recordsStuck(d.in.Node.Record) {
+func stuckResolved(in Input, now time.Time) bool {
+	if !recordsStuck(in.Node.Record) {
 		return false
 	}
-	pod := d.occupyingWorker()
+	pod := occupyingWorker(in)
 	if pod == nil {
 		return true
 	}
-	at, ok := d.stuckAt(*pod)
-	return !ok || d.now.Before(at)
+	at, ok := stuckAt(in, *pod)
+	return !ok || now.Before(at)
 }
 
-// awaitTermination waits for a worker to end before the next attempt starts. If the worker is stuck, the next attempt
-// cannot start and is recorded as failed.
-func (d *decision) awaitTermination(pod *workerpod.Observation) {
-	d.Condition = d.terminationCondition(pod)
-	at, ok := d.stuckAt(*pod)
+// awaitTermination is the plan p of a node that waits for a worker to end before the next attempt starts. If the worker
+// is stuck, the next attempt cannot start and is recorded as failed.
+func awaitTermination(in Input, ev Evidence, p Plan, pod *workerpod.Observation, now time.Time) Plan {
+	p.Condition = terminationCondition(in, pod, now)
+	at, ok := stuckAt(in, *pod)
 	switch {
 	case !ok:
-	case d.now.Before(at):
-		d.requeueAfter(at.Sub(d.now))
-	case !d.ev.Fresh:
-		d.Need = NeedFresh // a stale cache may show a worker that has ended
+	case now.Before(at):
+		p.requeueAfter(at.Sub(now))
+	case !ev.Fresh:
+		p.Need = NeedFresh // a stale cache may show a worker that has ended
 	default:
-		d.recordStuck(pod, at)
+		return recordStuck(in, ev, p, pod, at, now)
 	}
+	return p
 }
 
 // recordStuck records the next attempt as failed because it cannot start.
-func (d *decision) recordStuck(pod *workerpod.Observation, at time.Time) {
-	a := d.in.NextAttempt()
+func recordStuck(in Input, ev Evidence, p Plan, pod *workerpod.Observation, at, now time.Time) Plan {
+	a := in.NextAttempt()
 	result := attempt.Result{Outcome: attempt.Failed, Reason: attempt.ReasonWorkerStuck,
 		Message: fmt.Sprintf("worker %s does not end: its container still runs long after its grace period, and no "+
 			"attempt can start before it ends", pod.Name)}
-	if !needsControlProbe(d.in) {
-		d.record(a, &result)
-		return
+	if !needsControlProbe(in) {
+		return p.recording(recordResult(in, budgetOf(in), a, result, now))
 	}
-	if due, ok := d.nextAttemptTime(); ok && !d.spent.first && due.After(at) {
+	if due, ok := nextAttemptAt(in, now); ok && !budgetOf(in).first && due.After(at) {
 		at = due // the attempt before had a failure of its own
 	}
-	d.settle(failure{subject: subjectOf(d.in, a.Number), at: at, attempt: a, result: result})
+	return settle(in, ev, p, failure{subject: subjectOf(in, a.Number), at: at, attempt: a, result: result}, now)
 }
 
 // terminationCondition is the condition of a node that waits for a worker to end.
-func (d *decision) terminationCondition(pod *workerpod.Observation) *marks.Condition {
-	if !d.spent.first && recordsStuck(d.in.Node.Record) {
-		return d.betweenAttempts()
+func terminationCondition(in Input, pod *workerpod.Observation, now time.Time) *marks.Condition {
+	if !budgetOf(in).first && recordsStuck(in.Node.Record) {
+		return betweenAttempts(in, now)
 	}
 	reason := marks.ReasonVerifying
 	message := fmt.Sprintf("Waiting for worker %s of attempt %d to end", pod.Name, pod.Attempt.Number)
@@ -111,17 +97,17 @@ func (d *decision) terminationCondition(pod *workerpod.Observation) *marks.Condi
 		if pod.HasRunningContainer {
 			message += ", and its container has not ended"
 		}
-		if !d.now.Before(pod.EndsBy()) {
+		if !now.Before(pod.EndsBy()) {
 			reason = marks.ReasonWorkerInconclusive
 		}
 	}
 	if len(pod.Finalizers) > 0 {
 		message += "; finalizers: " + strings.Join(pod.Finalizers, ", ")
 	}
-	if !d.spent.first && d.in.Node.Record.Held != "" {
-		c := d.betweenAttempts()
+	if !budgetOf(in).first && in.Node.Record.Held != "" {
+		c := betweenAttempts(in, now)
 		c.Message = attempt.Text(message + "; previous result: " + c.Message)
 		return c
 	}
-	return unknownCondition(reason, message, d.now)
+	return unknownCondition(reason, message, now)
 }

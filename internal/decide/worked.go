@@ -25,16 +25,17 @@ func gateAtStake(in Input) bool {
 	return worked(in) && (inService(in) || !shown)
 }
 
-// closesGate reports whether a failure that is counted against the node closes its gate; attempts counts it. In service
-// a control probe passed beside it, and one must have passed beside the failure before. This attempt began after that
-// probe had passed, because its number follows from the record that was written then.
-func (d *decision) closesGate(attempts int32) bool {
-	before := d.in.Node.Record
+// closesGate reports whether a failure that is counted against the node closes its gate. spent is what the run had
+// spent before it, and attempts counts it. In service a control probe passed beside it, and one must have passed beside
+// the failure before. This attempt began after that probe had passed, because its number follows from the record that
+// was written then.
+func closesGate(in Input, spent budget, attempts int32) bool {
+	before := in.Node.Record
 	switch {
-	case inService(d.in):
-		return !d.spent.first && before.LastOutcome == attempt.Failed && before.Probed
-	case releasedUnverified(d.in), d.in.LocalWorker != nil && before.MayHaveVerified() && !d.in.Closed():
-		return attempts >= d.in.Config.Reconciliation.MaxRetries
+	case inService(in):
+		return !spent.first && before.LastOutcome == attempt.Failed && before.Probed
+	case releasedUnverified(in), in.LocalWorker != nil && before.MayHaveVerified() && !in.Closed():
+		return attempts >= in.Config.Reconciliation.MaxRetries
 	}
 	return true // it is closed, or never passed
 }

@@ -2,16 +2,13 @@ package mutants
 
 const (
 	guards      = "internal/decide/guards.go"
-	remediation = "internal/decide/remediation.go"
 	condition   = "internal/decide/remediationcondition.go"
-	next        = "internal/decide/next.go"
 	attribution = "internal/decide/attribution.go"
 	eligible    = "internal/decide/eligible.go"
 	record      = "internal/decide/record.go"
 	admission   = "internal/decide/admission.go"
 	served      = "internal/decide/worked.go"
 	deadline    = "internal/decide/deadline.go"
-	termination = "internal/decide/termination.go"
 	takenBack   = "internal/decide/takenback.go"
 	ruled       = "internal/rules/rule/rule.go"
 	planned     = "internal/rules/rule/plan.go"
@@ -21,10 +18,15 @@ const (
 	deletes     = "internal/controller/deletion/reconcile.go"
 	entered     = "internal/controller/deletion/ledger.go"
 	patched     = "internal/marks/condition.go"
-	attempts    = "internal/decide/attempt.go"
 	recorded    = "internal/marks/record.go"
 	backfills   = "internal/controller/backfill/backfill.go"
 	adoption    = "internal/controller/adoption/adoption.go"
+	remedy      = "internal/decide/remedy.go"
+	exhausted   = "internal/decide/exhausted.go"
+	states      = "internal/decide/state.go"
+	verifying   = "internal/decide/verifying.go"
+	waiting     = "internal/decide/waiting.go"
+	pods        = "internal/decide/pods.go"
 	all         = "."
 )
 
@@ -40,17 +42,17 @@ var mutants = []mutant{
 	{"a share is rounded down", guards, "GetScaledValueFromIntOrPercent(limit, n.total, true)", "GetScaledValueFromIntOrPercent(limit, n.total, false)", all},
 	{"one more in flight", guards, "if len(names) < limit {", "if len(names) <= limit {", all},
 	{"a dry run deletes", guards, "if !in.Config.NodeManagement.Remediation.DryRun {", "if in.Config.NodeManagement.Remediation.DryRun {", all},
-	{"a deletion on cached evidence", remediation, "\n	case !ev.Fresh:", "\n	case ev.Fresh:", all},
-	{"old evidence counts", next, "now.Sub(*at) < maxFailureAge", "now.Sub(*at) > maxFailureAge", all},
-	{"no control probe is asked for", next, "(!needsControlProbe(d.in) || r.Probed)", "(needsControlProbe(d.in) || r.Probed)", all},
+	{"a deletion on cached evidence", remedy, "\n	case !ev.Fresh:", "\n	case ev.Fresh:", all},
+	{"old evidence counts", exhausted, "now.Sub(*at) < maxFailureAge", "now.Sub(*at) > maxFailureAge", all},
+	{"no control probe is asked for", exhausted, "(!needsControlProbe(in) || r.Probed)", "(needsControlProbe(in) || r.Probed)", all},
 	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != in.Checks", "probe.Attempt.Basis.Checks == in.Checks", all},
 	{"a probe runs on the node itself", attribution, "m.UID == in.Node.UID", "m.UID != in.Node.UID", all},
 	{"a probe runs on an excluded node", attribution, "m.Excluded ||", "!m.Excluded ||", all},
 	{"the ledger is not written", deletes, "Tracker.Now(), decidedOn); err != nil {", "Tracker.Now(), decidedOn); err == nil {", "TestDeletionWritesDisturbed"},
 	{"old evidence is acted on", deletes, "context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)", "context.WithTimeoutCause(ctx, time.Hour, errOld)", "TestDeletionOnOldEvidence"},
-	{"failures of other checks count", next, "|| r.Checks != in.Checks {", "|| r.Checks == in.Checks {", all},
-	{"a condition is set on an old failure", condition, "if !carriesCondition(d.in) && (!d.failureConfirmed() ||", "if carriesCondition(d.in) && (!d.failureConfirmed() ||", all},
-	{"a condition stays under a guard", condition, `return by == held{}`, `return by == held{} || carriesCondition(d.in)`, all},
+	{"failures of other checks count", states, "|| r.Checks != in.Checks {", "|| r.Checks == in.Checks {", all},
+	{"a condition is set on an old failure", condition, "if !carriesCondition(in) && (!failureConfirmed(in, now) ||", "if carriesCondition(in) && (!failureConfirmed(in, now) ||", all},
+	{"a condition stays under a guard", condition, `return first == held{}, &first`, `return first == held{} || carriesCondition(in), &first`, all},
 	{"another program's condition is overwritten", condition, "c.Reason != marks.ReasonVerificationFailed", "c.Reason == marks.ReasonVerificationFailed", all},
 	{"a condition is not entered in the ledger", deletes, "err := r.enter(ctx, in, plan, now, ev.Ledger.Version)", "err := error(nil)", "TestConditionIsSetOnce"},
 	{"a condition of another status is carried", condition, "return c.Type == want.Type && c.Status == want.Status", "return c.Type == want.Type", all},
@@ -64,7 +66,7 @@ var mutants = []mutant{
 	{"the deadline is the controller's time", deadline, "grace.After(at)", "grace.Before(at)", all},
 
 	// A node that worked is closed for what is not its own fault.
-	{"the first failure closes a node in service", served, "return !d.spent.first && before.LastOutcome == attempt.Failed && before.Probed", "return before.LastOutcome != attempt.Passed || true", all},
+	{"the first failure closes a node in service", served, "return !spent.first && before.LastOutcome == attempt.Failed && before.Probed", "return before.LastOutcome != attempt.Passed || true", all},
 	{"a failure without a probe closes a node in service", served, "before.LastOutcome == attempt.Failed && before.Probed", "before.LastOutcome == attempt.Failed", all},
 	{"a node in service needs no probe", served, "return worked(in) && (inService(in) || !shown)", "return worked(in) && !inService(in) && !shown", all},
 	{"a probe of another pool closes a gate", attribution, "if inGroup && m.Pool", "if !inGroup && m.Pool", all},
@@ -73,26 +75,26 @@ var mutants = []mutant{
 
 	// The gate opens, or stays closed, wrongly.
 	{"a reboot does not count", eligible, "\n\t\totherBoot(in.Node.Record.BootID, in.Node.BootID)", "\n\t\t!otherBoot(in.Node.Record.BootID, in.Node.BootID)", all},
-	{"a pass of another boot counts", record, "if otherBoot(a.Basis.BootID, d.in.Node.BootID) {", "if !otherBoot(a.Basis.BootID, d.in.Node.BootID) {", all},
+	{"a pass of another boot counts", record, "if otherBoot(a.Basis.BootID, in.Node.BootID) {", "if !otherBoot(a.Basis.BootID, in.Node.BootID) {", all},
 	{"admission taints the control plane", admission, "if !Eligible(in) || protected(in)", "if !Eligible(in) || !protected(in)", all},
 	{"a busy node is tainted late", admission, `len(taints) == 0 || w.occupied() != ""`, `len(taints) == 0 || w.occupied() == ""`, all},
 	{"a late taint evicts", admission, "if t.Effect == corev1.TaintEffectNoExecute {", "if t.Effect != corev1.TaintEffectNoExecute {", all},
 	{"any node is tainted late", backfills, "if !ok {", "if ok {", "TestBackfill"},
 	{"a soft taint makes a worker critical", act, "Gated: d.in.Closed(),", "Gated: d.in.Node.Gated,", "TestWorkerOnASoftlyGatedNode"},
-	{"a pass under a soft taint does not count", attempts, "d.in.Closed() && !b.Gated", "d.in.Node.Gated && !b.Gated", all},
+	{"a pass under a soft taint does not count", verifying, "in.Closed() && !b.Gated", "in.Node.Gated && !b.Gated", all},
 	{"a soft taint keeps a strict one from a new node", admission, "case in.Closed(), f.Labelled", "case f.Gated, f.Labelled", all},
 	{"a record that nobody can read is written", recorded, "LastTransitionTime.UTC(); encodableTime(&at)", "LastTransitionTime.UTC(); true", all},
 	{"any node is adopted", adoption, "if !decide.Adoptable(in) {", "if decide.Adoptable(in) {", "TestAdoption"},
 
 	// Workers.
-	{"a worker starts beside another", next, "if last := d.occupyingWorker(); last != nil {", "if last := d.occupyingWorker(); last == nil {", all},
-	{"a worker runs without its devices", next, "!d.in.Closed() || !offered ||", "!d.in.Closed() || offered ||", all},
-	{"a worker starts on a stale node", next, "if !d.ev.Fresh {\n\t\td.Need", "if !d.ev.Fresh && false {\n\t\td.Need", all},
-	{"no slot is waited for", next, "case !*d.ev.Slot:", "case *d.ev.Slot:", all},
+	{"a worker starts beside another", waiting, "if last := occupyingWorker(in); last != nil {", "if last := occupyingWorker(in); last == nil {", all},
+	{"a worker runs without its devices", waiting, "!in.Closed() || !offered ||", "!in.Closed() || offered ||", all},
+	{"a worker starts on a stale node", waiting, "if !ev.Fresh {\n\t\tp.Need = NeedFresh // a stale cache may lack the last record", "if !ev.Fresh && false {\n\t\tp.Need = NeedFresh // a stale cache may lack the last record", all},
+	{"no slot is waited for", waiting, "case !*ev.Slot:", "case *ev.Slot:", all},
 	{"retries do not end", served, "attempts >= in.Config.Reconciliation.MaxRetries && !inService", "attempts > in.Config.Reconciliation.MaxRetries+1 && !inService", all},
-	{"another writer is fought", takenBack, `if why == "" || !d.now.Before(at) {`, `if why != "" || d.now.Before(at) {`, all},
+	{"another writer is fought", takenBack, `if why == "" || !now.Before(at) {`, `if why != "" || now.Before(at) {`, all},
 	{"our own taint counts as another writer's", takenBack, "	if NeedsVerification(in, now) {", "	if !NeedsVerification(in, now) {", all},
-	{"a worker that runs counts as ended", termination, "if pod.HasRunningContainer || !pod.Occupies", "if !pod.HasRunningContainer || !pod.Occupies", all},
+	{"a worker that runs counts as ended", pods, "if pod.HasRunningContainer || !pod.Occupies", "if !pod.HasRunningContainer || !pod.Occupies", all},
 	{"a pod of another program is ours", act, "case !workerpod.Made(have, r.Pods.Namespace, t):", "case false:", "TestRefusedWorker"},
 
 	// Rules.

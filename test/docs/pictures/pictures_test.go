@@ -147,6 +147,42 @@ func TestStatesOfANodeAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
+// The boxes around the states are the statuses of the metrics, as on the plugin's page.
+func TestBoxesOfANodeAreTheStatuses(t *testing.T) {
+	source, plugin := read(t, filepath.Join(folder, "node.d2")), read(t, "docs/reference/kubectl-plugin.md")
+	box := regexp.MustCompile(`(?m)^[a-z]+: "([^"]+)" \{\n  class: box\n((?:  .*\n)+)\}`)
+	boxed := map[decide.State]bool{}
+	var labels []string
+	for _, box := range box.FindAllStringSubmatch(source, -1) {
+		var statuses []string
+		for _, word := range regexp.MustCompile(`[a-z]+`).FindAllString(box[1], -1) {
+			if slices.Contains(decide.Statuses(), decide.Status(word)) {
+				statuses = append(statuses, word)
+			}
+		}
+		labels = append(labels, statuses...)
+		for state := range states(box[2]) {
+			boxed[decide.State(state)] = true
+			row := regexp.MustCompile("(?m)^\\| `" + state + "` \\|.*\\|(.*)\\|$").FindStringSubmatch(plugin)
+			for _, status := range statuses {
+				if row == nil || !strings.Contains(row[1], "`"+status+"`") {
+					t.Errorf("the state %s is in the box %q, and not on the plugin's page", state, status)
+				}
+			}
+		}
+	}
+	for _, status := range decide.Statuses() {
+		if !slices.Contains(labels, string(status)) {
+			t.Errorf("no box is the status %s", status)
+		}
+	}
+	for _, state := range decide.States() {
+		if ours := state != decide.StateNotOurs; boxed[state] != ours {
+			t.Errorf("the state %s: in a box %t", state, boxed[state])
+		}
+	}
+}
+
 func TestLifeOfARuleIsThatOfTheCode(t *testing.T) {
 	source := read(t, filepath.Join(folder, "rule.d2"))
 	have := states(source)

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -9,6 +10,12 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
+
+// lookAtBackingOff waits for the time of the next attempt.
+func lookAtBackingOff(in Input, _ Evidence, now time.Time) Plan {
+	p, _ := between(in, now)
+	return p
+}
 
 // maxFailureAge is the greatest age at which a failure may lead to a deletion. Another attempt must confirm an older
 // failure. It is the default of exhaustedRetrySeconds.
@@ -42,12 +49,12 @@ func nextAttemptTime(in Input, r marks.Record, exhausted bool, now time.Time) (a
 	return r.LastTime.Add(wait), true
 }
 
-// nextAttemptTime is nextAttemptTime of the node's present record.
-func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
-	r := d.in.Node.Record
-	at, ok = nextAttemptTime(d.in, r, exhausts(d.in, r.Attempts), d.now)
-	if sharing, exhausted := Waits(d.in); sharing || exhausted {
-		if woken := timestamp(d.in.GroupPassed); r.LastTime != nil && woken.After(*r.LastTime) && (!ok || woken.Before(at)) {
+// nextAttemptAt is nextAttemptTime of the node's present record.
+func nextAttemptAt(in Input, now time.Time) (at time.Time, ok bool) {
+	r := in.Node.Record
+	at, ok = nextAttemptTime(in, r, exhausts(in, r.Attempts), now)
+	if sharing, exhausted := Waits(in); sharing || exhausted {
+		if woken := timestamp(in.GroupPassed); r.LastTime != nil && woken.After(*r.LastTime) && (!ok || woken.Before(at)) {
 			return woken, true
 		}
 	}
@@ -55,18 +62,30 @@ func (d *decision) nextAttemptTime() (at time.Time, ok bool) {
 }
 
 // nextAttempt reports whether the next attempt is due and, if not, how long until it is; 0 if there is none.
-func (d *decision) nextAttempt() (wait time.Duration, due bool) {
-	r := d.in.Node.Record
-	if d.spent.first && !ranOtherChecks(r, d.in.Checks) || d.stuckResolved() || requestSkipsBackoff(r, d.now) {
+func nextAttempt(in Input, now time.Time) (wait time.Duration, due bool) {
+	r := in.Node.Record
+	if budgetOf(in).first && !ranOtherChecks(r, in.Checks) || stuckResolved(in, now) || requestSkipsBackoff(r, now) {
 		return 0, true
 	}
-	switch at, again := d.nextAttemptTime(); {
+	switch at, again := nextAttemptAt(in, now); {
 	case !again:
 		return 0, false
-	case d.now.Before(at):
-		return at.Sub(d.now), false
+	case now.Before(at):
+		return at.Sub(now), false
 	}
 	return 0, true
+}
+
+// between is the plan of a node between two attempts: its condition, and when the next one is due. due: it is due now.
+func between(in Input, now time.Time) (p Plan, due bool) {
+	p.Condition = betweenAttempts(in, now)
+	wait, due := nextAttempt(in, now)
+	p.requeueAfter(wait)
+	if r := in.Node.Record; budgetOf(in).first && !due {
+		p.Condition = unknownCondition(marks.ReasonWorkerInconclusive, fmt.Sprintf("Attempt %d ran other checks than the "+
+			"node has now; next attempt at %s", r.Sequence, now.Add(wait).UTC().Format(time.RFC3339)), lastTime(r))
+	}
+	return p, due
 }
 
 // Waits reports whether a pass of the node's group makes its next attempt due. A failure that the group shares, or that

@@ -146,7 +146,7 @@ func TestNextAttemptTimeIsWhatWasComputed(t *testing.T) {
 			t.Errorf("%s: records %v, computes %v", name, r.NextAttemptTime, at)
 		}
 		after := given(func(in *Input) { in.Node.Record, in.Node.HasRecord = r, true })
-		if c := newDecision(after, Evidence{}, now).betweenAttempts(); c == nil || c.Reason == marks.ReasonVerifying {
+		if c := betweenAttempts(after, now); c == nil || c.Reason == marks.ReasonVerifying {
 			t.Errorf("%s: says %+v", name, c)
 		}
 	}

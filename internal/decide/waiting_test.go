@@ -369,14 +369,14 @@ func TestWaitingForSlotNamesItsHolders(t *testing.T) {
 		"a held node": {given(failed, heldBy(GuardCondition)), []SlotHolder{holder}, marks.ReasonRemediationHeld,
 			[]string{"held by condition", "verify-m-1"}},
 	} {
-		d := newDecision(tc.in, Evidence{Slot: new(false), SlotHolders: &tc.holders}, now)
-		if d.slotFree() || d.Condition == nil || d.Condition.Reason != tc.reason {
-			t.Errorf("%s: %+v", name, d.Condition)
+		p, free := takesSlot(tc.in, Evidence{Slot: new(false), SlotHolders: &tc.holders}, Plan{}, now)
+		if free || p.Condition == nil || p.Condition.Reason != tc.reason {
+			t.Errorf("%s: %+v", name, p.Condition)
 			continue
 		}
 		for _, want := range tc.want {
-			if !strings.Contains(d.Condition.Message, want) {
-				t.Errorf("%s: %q lacks %q", name, d.Condition.Message, want)
+			if !strings.Contains(p.Condition.Message, want) {
+				t.Errorf("%s: %q lacks %q", name, p.Condition.Message, want)
 			}
 		}
 	}
