@@ -89,8 +89,13 @@ func (c *cache) List(_ context.Context, list client.ObjectList, opts ...client.L
 			matches := p.Namespace == o.Namespace && (o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(p.Labels)))
 			if o.FieldSelector != nil {
 				for _, r := range o.FieldSelector.Requirements() {
-					if r.Field == indexOccupies {
+					switch r.Field {
+					case indexOccupies:
 						matches = matches && workerpod.Observe(&p).Occupies
+						continue
+					case indexAltered:
+						host, _ := workerpod.AlteredProbe(&p, p.Namespace)
+						matches = matches && host == r.Value
 						continue
 					}
 					label := map[string]string{indexNodeUID: workerpod.LabelNodeUID, indexGroup: workerpod.LabelProbeGroup}[r.Field]

@@ -29,6 +29,7 @@ const (
 	indexNodeUID  = "worker/node-uid"
 	indexGroup    = "worker/probe-group"
 	indexOccupies = "worker/occupies"
+	indexAltered  = "worker/altered-probe"
 )
 
 // Index adds the indexes that a View reads by to the cache.
@@ -38,6 +39,10 @@ func Index(ctx context.Context, i client.FieldIndexer) error {
 		indexNodeUID:  func(p *corev1.Pod) string { return p.Labels[workerpod.LabelNodeUID] },
 		indexGroup:    func(p *corev1.Pod) string { return p.Labels[workerpod.LabelProbeGroup] },
 		indexOccupies: func(p *corev1.Pod) string { return strconv.FormatBool(workerpod.Observe(p).Occupies) },
+		indexAltered: func(p *corev1.Pod) string {
+			host, _ := workerpod.AlteredProbe(p, p.Namespace)
+			return host
+		},
 	} {
 		errs = append(errs, i.IndexField(ctx, &corev1.Pod{}, name, func(o client.Object) []string {
 			if v := value(o.(*corev1.Pod)); v != "" {
@@ -187,10 +192,35 @@ func (v *View) complete(in decide.Input, pods []workerpod.Observation) decide.In
 	return in
 }
 
-// Hosts reports whether the cache has a pod of ours for the node: a worker, or a control probe that it hosts.
+// Hosts reports whether the cache has a pod of ours for the node: a worker, or a control probe that it hosts, also one
+// that was changed.
 func (v *View) Hosts(ctx context.Context, n *corev1.Node) (bool, error) {
 	pods, err := v.podsOf(ctx, string(n.UID))
+	if err != nil || len(pods) > 0 {
+		return len(pods) > 0, err
+	}
+	pods, err = v.AlteredProbes(ctx, n.Name)
 	return len(pods) > 0, err
+}
+
+// AlteredProbes lists the control probes in the cache that were changed so that they are not ours any more, and that the
+// node of the name hosts. They must not be modified.
+func (v *View) AlteredProbes(ctx context.Context, host string) (altered []corev1.Pod, err error) {
+	var list corev1.PodList
+	err = v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexAltered: host},
+		client.UnsafeDisableDeepCopy)
+	for i := range list.Items {
+		if on, is := v.AlteredProbe(&list.Items[i]); is && on == host {
+			altered = append(altered, list.Items[i])
+		}
+	}
+	return altered, err
+}
+
+// AlteredProbe returns the host of a control probe that was changed so that it is not ours any more, and whether the pod
+// is one.
+func (v *View) AlteredProbe(p *corev1.Pod) (host string, altered bool) {
+	return workerpod.AlteredProbe(p, v.Builder.Namespace)
 }
 
 // podsOf lists the pods in the cache that carry a node's UID. They must not be modified.

@@ -21,6 +21,8 @@ import (
 // cacheOptions limits the cache to nodes and our own pods, and to the parts of them that decisions read. unwatched is
 // called with the API server's message whenever it refuses to list or watch the pods.
 func cacheOptions(cfg *config.Config, workerNamespace string, unwatched func(why string)) cache.Options {
+	// By one label only, whatever its value: a pod of ours that a policy changed must be seen, or nobody deletes it.
+	ours, _ := labels.Parse(workerpod.LabelPurpose) // a key alone is a selector
 	return cache.Options{
 		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
 			toolscache.DefaultWatchErrorHandler(ctx, r, err)
@@ -35,8 +37,7 @@ func cacheOptions(cfg *config.Config, workerNamespace string, unwatched func(why
 				Transform: slimPod,
 				// The informer lists by namespace, too (restrictNamespaceBySelector in controller-runtime pkg/cache/internal).
 				Field: fields.OneTermEqualSelector("metadata.namespace", workerNamespace),
-				Label: labels.SelectorFromSet(labels.Set{
-					workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: workerpod.Component}),
+				Label: ours,
 			},
 		},
 	}

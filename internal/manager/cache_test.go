@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -113,5 +114,39 @@ func TestRefusedWatchOfPodsIsNoted(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
+	}
+}
+
+// The cache has every pod that the controller makes, also one that lost the labels by which it is ours, and no other.
+func TestCacheSelectsOurPods(t *testing.T) {
+	cfg := nodeConfig(0)
+	builder, err := workerpod.NewBuilder(cfg, "ns", "img:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	selects := func(set map[string]string) bool {
+		for o, by := range cacheOptions(cfg, "ns", nil).ByObject {
+			if _, ok := o.(*corev1.Pod); ok {
+				return by.Label.Matches(labels.Set(set))
+			}
+		}
+		return false
+	}
+	on := workerpod.Target{Name: "n", UID: "u"}
+	for name, pod := range map[string]*corev1.Pod{"worker": builder.Verify(on, cfg.For(nil), 1, config.SchedulingScheduler),
+		"probe": builder.Probe(on, cfg.For(nil), "x/1", "group")} {
+		if !selects(pod.Labels) {
+			t.Errorf("it lacks a %s", name)
+		}
+		for key := range pod.Labels {
+			less := maps.Clone(pod.Labels)
+			delete(less, key)
+			if selects(less) != (key != workerpod.LabelPurpose) {
+				t.Errorf("of a %s without label %s it has %t", name, key, selects(less))
+			}
+		}
+	}
+	if selects(map[string]string{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: "controller"}) {
+		t.Error("it has the controller's own pod")
 	}
 }

@@ -104,6 +104,27 @@ func pinned(pod *corev1.Pod, node string) bool {
 	})
 }
 
+// AlteredProbe returns the host of a control probe that was changed so that it is not Ours any more: the name of the node
+// that it was made for. The probe still names its host in its annotation or its owner, and its own name derives from
+// that. For any other pod altered is false.
+func AlteredProbe(pod *corev1.Pod, namespace string) (host string, altered bool) {
+	if pod.Namespace != namespace || Ours(pod, namespace, TargetOf(pod)) {
+		return "", false
+	}
+	names := []string{pod.Annotations[AnnotationNode]}
+	for _, o := range pod.OwnerReferences {
+		if o.Kind == "Node" {
+			names = append(names, o.Name)
+		}
+	}
+	for _, node := range names {
+		if node != "" && probeNamed(pod.Name, node) {
+			return node, true
+		}
+	}
+	return "", false
+}
+
 // Made reports whether the controller made the pod of a name that derives from the node's UID, although it may not be
 // Ours any more. It still has a mark of the node: its owner, its label or its annotation. A pod of the name without any
 // is somebody else's.

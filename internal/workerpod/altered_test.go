@@ -58,3 +58,37 @@ func TestAltered(t *testing.T) {
 		}
 	}
 }
+
+// A probe that was changed names its host as long as one of its marks does, and no other pod is taken for one.
+func TestAlteredProbe(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*corev1.Pod)
+		want   string
+	}{
+		"as it was made":        {func(*corev1.Pod) {}, ""},
+		"bound to another node": {func(p *corev1.Pod) { p.Spec.NodeName = "b" }, nodeA.Name},
+		"no pin":                {func(p *corev1.Pod) { p.Spec.Affinity = nil }, nodeA.Name},
+		"no owner":              {func(p *corev1.Pod) { p.OwnerReferences = nil }, nodeA.Name},
+		"no labels":             {func(p *corev1.Pod) { p.Labels = nil }, nodeA.Name},
+		"no annotations":        {func(p *corev1.Pod) { p.Annotations = nil }, nodeA.Name},
+		"another node's mark":   {func(p *corev1.Pod) { p.Annotations[AnnotationNode] = "b" }, nodeA.Name},
+		"neither owner nor annotation": {func(p *corev1.Pod) {
+			p.OwnerReferences, p.Annotations = nil, nil
+		}, ""},
+		"another namespace":  {func(p *corev1.Pod) { p.OwnerReferences, p.Namespace = nil, "other" }, ""},
+		"a worker":           {func(p *corev1.Pod) { p.OwnerReferences, p.Name = nil, VerifyName(nodeA, 1) }, ""},
+		"another node's":     {func(p *corev1.Pod) { p.Name = ProbeName(Target{Name: "node-b", UID: "u"}, "x/1") }, ""},
+		"a longer name":      {func(p *corev1.Pod) { p.OwnerReferences = nil; p.Name += "0" }, ""},
+		"another name's end": {func(p *corev1.Pod) { p.OwnerReferences = nil; p.Name = strings.TrimSuffix(p.Name, "0") + "1" }, ""},
+		"another owner's kind": {func(p *corev1.Pod) {
+			p.Annotations, p.OwnerReferences[0].Kind = nil, "Job"
+		}, ""},
+	} {
+		b, profile := builder(t)
+		pod := b.Probe(nodeA, profile, "x/1", "group")
+		test.change(pod)
+		if host, altered := AlteredProbe(pod, b.Namespace); host != test.want || altered != (test.want != "") {
+			t.Errorf("%s: %q, %t; want %q", name, host, altered, test.want)
+		}
+	}
+}

@@ -163,6 +163,14 @@ func ProbeName(t Target, subject string) string {
 	return name("probe", t.Name, hash(t.UID, t.Name, subject), "0")
 }
 
+// probeNamed reports whether a name could be that of a probe on the node. Whose failure it was made for does not matter.
+func probeNamed(pod, node string) bool {
+	like := ProbeName(Target{Name: node}, "")
+	end := strings.LastIndex(like, "-")
+	begin := end - len(hash())
+	return len(pod) == len(like) && pod[:begin] == like[:begin] && pod[end:] == like[end:]
+}
+
 // Group names the nodes whose failures one probe explains: same pool, same profile. more tells the groups of one pool
 // and profile apart. It is a label value.
 func Group(pool, profile string, more ...string) string {

@@ -3,6 +3,7 @@ package chaos
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,22 @@ var (
 
 func same[T any](T) {}
 
+func gateReturns(n *corev1.Node) {
+	n.Spec.Taints = []corev1.Taint{{Key: gatingKey, Effect: corev1.TaintEffectNoSchedule}}
+}
+
+func underGate(p *corev1.Pod) { p.Annotations[workerpod.AnnotationGated] = "true" }
+
+// showsOnly says of the revisions that a watch showed these alone, each as it came.
+func (t *tale) showsOnly(shown ...int64) func(string, types.UID, int64, int64, time.Time, time.Time) bool {
+	return func(_ string, node types.UID, from, before int64, since, until time.Time) bool {
+		return slices.ContainsFunc(shown, func(revision int64) bool {
+			at := time.Unix(1000+revision, 0)
+			return node == "u" && revision >= from && revision < before && !at.Before(since) && (until.IsZero() || at.Before(until))
+		})
+	}
+}
+
 // toItsDeletion is the way of a node whose checks fail, with what is done at each turn.
 func toItsDeletion(t *tale, node func(*corev1.Node), enters func(*corev1.ConfigMap)) {
 	t.node(others(same))
@@ -170,6 +187,43 @@ func TestChecker(t *testing.T) {
 			}))
 			t.node(releases)
 		}, "released without a pass"},
+		"released by a pass of before the gate went and came back": {func(t *tale) {
+			t.node(others(same))
+			t.worker(1, well, underGate)
+			t.node(others(replaces))
+			t.node(others(gateReturns))
+			t.node(releases)
+		}, "released without a pass"},
+		"released by a pass of before the gate went and came back, and no watch showed it": {func(t *tale) {
+			t.node(others(same))
+			t.worker(1, well, underGate)
+			t.node(others(replaces))
+			t.c.showed = t.showsOnly() // from here on
+			t.node(others(gateReturns))
+			t.node(releases)
+		}, ""},
+		"released by a pass of before the gate went and came back, and a watch showed that in time": {func(t *tale) {
+			t.node(others(same))
+			t.worker(1, well, underGate)
+			t.node(others(replaces))
+			t.c.showed = t.showsOnly(t.revision)
+			t.node(others(gateReturns))
+			t.node(others(same))
+			t.node(releases)
+		}, "released without a pass"},
+		"released by a pass of a worker that was made without a gate, and no watch showed that": {func(t *tale) {
+			t.node(others(func(n *corev1.Node) { n.Spec.Taints = nil }))
+			t.worker(1, well)
+			t.c.showed = t.showsOnly()
+			t.node(others(gateReturns))
+			t.node(releases)
+		}, "released without a pass"},
+		"released by a pass of after the gate came back": {func(t *tale) {
+			t.node(others(func(n *corev1.Node) { n.Spec.Taints = nil }))
+			t.node(others(gateReturns))
+			t.worker(1, well, underGate)
+			t.node(releases)
+		}, ""},
 		"two workers at once": {func(t *tale) {
 			t.node(others(same))
 			t.worker(1, nil)

@@ -26,6 +26,8 @@ import (
 // decides by itself: of the product it takes names and the form of what is written.
 type checker struct {
 	settings settings
+	// showed reports whether a watch showed a leader a version of a node within some time; see sight. Nil: it did.
+	showed func(leader string, node types.UID, from, before int64, since, until time.Time) bool
 
 	mu       sync.Mutex
 	nodes    map[string]*nodeSeen    // those that are there, by name
@@ -62,21 +64,23 @@ type attemptID struct {
 // nodeSeen is what was seen of one node.
 type nodeSeen struct {
 	node *corev1.Node
-	// closed is the revision at which the gate was last closed.
-	closed   int64
-	passed   bool // it was released once
-	spoilt   bool // somebody changed its record by hand
-	skipped  time.Time
-	intended *corev1.Node
-	early    string    // why the deletion should not have been intended
-	busy     bool      // it ran ordinary pods long before the deletion was intended
-	sound    time.Time // it was last not unhealthy
-	gone     bool
-	left     time.Time // it is gone since
-	said     time.Time // its condition last named what keeps it from being verified
-	waits    time.Time // it waits for its verification since
-	passedAt time.Time // when a pass was last recorded
-	story    []string
+	// closed is the revision at which the gate was last closed, open the one at which it was last opened. gaps are its times
+	// without a gate that are over.
+	closed, open int64
+	gaps         []gap
+	passed       bool // it was released once
+	spoilt       bool // somebody changed its record by hand
+	skipped      time.Time
+	intended     *corev1.Node
+	early        string    // why the deletion should not have been intended
+	busy         bool      // it ran ordinary pods long before the deletion was intended
+	sound        time.Time // it was last not unhealthy
+	gone         bool
+	left         time.Time // it is gone since
+	said         time.Time // its condition last named what keeps it from being verified
+	waits        time.Time // it waits for its verification since
+	passedAt     time.Time // when a pass was last recorded
+	story        []string
 	referral
 	asks
 	history
@@ -163,7 +167,7 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 	if before == nil {
 		n := &nodeSeen{node: after, sound: ch.at, waits: ch.at}
 		c.nodes[after.Name], c.ever[after.UID] = n, n
-		if gated(after) {
+		if n.open = ch.revision; gated(after) {
 			n.closed = ch.revision
 		}
 		c.lives(n, nil, after, ch)
@@ -189,8 +193,11 @@ func (c *checker) seeNode(before, after *corev1.Node, ch change) {
 		return
 	}
 	n.node = after
-	if !gated(before) && gated(after) {
-		n.closed = ch.revision
+	switch {
+	case !gated(before) && gated(after):
+		n.closed, n.gaps = ch.revision, append(n.gaps, gap{n.open, ch.revision})
+	case gated(before) && !gated(after):
+		n.open = ch.revision
 	}
 	if after.Annotations["node-ready/skip"] == "true" || before.Annotations["node-ready/skip"] == "true" {
 		n.skipped = ch.at
@@ -311,7 +318,32 @@ func (c *checker) some(node types.UID, number int, want func(*podSeen) bool) boo
 	return slices.ContainsFunc(c.attempts[attemptID{node, number}], want)
 }
 
-// released checks that a node is released by a pass of this very node, boot and set of checks, from after the gate was closed.
+// gap is a time without a gate, by the revisions at which it began and ended.
+type gap struct{ opened, closed int64 }
+
+const (
+	// leadsAfter is how long after its election a controller may begin to note what its watches show.
+	leadsAfter = time.Second
+	// decidesWithin is longer than a decision takes, from what was shown before it to the write.
+	decidesWithin = time.Second
+)
+
+// outlived reports whether a worker is from before the gate was closed, as far as the controller can know: the worker's
+// own mark says that there was no gate when it was made, or a watch showed the leader in time that there was none later.
+func (c *checker) outlived(n *nodeSeen, p *podSeen, ch change) bool {
+	return slices.ContainsFunc(n.gaps, func(g gap) bool {
+		switch {
+		case g.closed < p.created:
+			return false
+		case g.opened < p.created && p.pod.Annotations[workerpod.AnnotationGated] != "true":
+			return true
+		}
+		return c.showed == nil || c.showed(c.holder, n.node.UID, g.opened, g.closed, c.led.Add(leadsAfter), ch.at.Add(-decidesWithin))
+	})
+}
+
+// released checks that a node is released by a pass of this very node, boot and set of checks, from after the gate was
+// closed.
 func (c *checker) released(n *nodeSeen, before, after *corev1.Node, ch change) {
 	opened := gated(before) && !gated(after)
 	if !opened && (verified(before) || !verified(after)) || replacedTaints(before, after) {
@@ -321,7 +353,7 @@ func (c *checker) released(n *nodeSeen, before, after *corev1.Node, ch change) {
 	r := recordOf(after)
 	passes := func(p *podSeen) bool {
 		return p.ran != nil && *p.ran == ran{Node: string(after.UID), Boot: boot(after), Checks: p.ran.Checks} &&
-			c.ranFor(p.ran.Checks, after.Labels, ch) && (!opened || p.created > n.closed)
+			c.ranFor(p.ran.Checks, after.Labels, ch) && (!opened || !c.outlived(n, p, ch))
 	}
 	switch {
 	case r.LastOutcome != attempt.Passed || r.BootID != boot(after) || r.VerifiedTime == nil:

@@ -133,6 +133,24 @@ func TestFourRules(t *testing.T) {
 			t.c.calm = time.Unix(1000+t.revision, 0)
 			t.wait(25)
 		}, "somebody else opened its gate at"},
+		"a gate that is lost in silence, and a watch showed it": {func(t *tale) {
+			t.node(others(same))
+			t.c.showed = t.showsOnly(t.revision)
+			t.wait(5)
+			t.node(others(replaces))
+			t.c.calm = time.Unix(1000+t.revision, 0)
+			t.wait(25)
+		}, "somebody else opened its gate at"},
+		"a gate that came and went, and a watch showed only what was before and after": {func(t *tale) {
+			t.node(others(func(n *corev1.Node) { n.Spec.Taints = nil }))
+			before := t.revision
+			t.node(others(gateReturns))
+			t.wait(5)
+			t.node(others(replaces))
+			t.c.showed = t.showsOnly(before, t.revision)
+			t.c.calm = time.Unix(1000+t.revision, 0)
+			t.wait(25)
+		}, ""},
 		"a worker ends whose gate was lost and is back": {func(t *tale) {
 			t.node(others(same))
 			t.worker(1, nil)

@@ -42,9 +42,13 @@ type history struct {
 	opened time.Time // since when it is not; zero where it is
 	lost   time.Time // when somebody else opened its gate, which the controller that leads had seen; zero where nobody did
 	under  time.Time // when that controller was elected
+	had    gate      // the gate that was lost
 	alone  time.Time // when it last had neither gate nor record, so that nobody asked for its worker
 	ground string    // why the last failure counts; empty where nothing is known
 }
+
+// gate is a time with a gate, by the revisions at which it began and ended.
+type gate struct{ closed, opened int64 }
 
 // lives notes the boot and the gate of a node. before is nil where it is created.
 func (c *checker) lives(n *nodeSeen, before, after *corev1.Node, ch change) {
@@ -81,7 +85,7 @@ func (c *checker) loses(n *nodeSeen, ch change) {
 		return
 	}
 	c.counts["gates opened by somebody else, seen closed"]++
-	n.lost, n.under = ch.at, c.led
+	n.lost, n.under, n.had = ch.at, c.led, gate{n.closed, ch.revision}
 }
 
 // replacedTaints reports whether the change is that of somebody who replaced all taints.
@@ -100,6 +104,8 @@ func restored(before, after *corev1.Node) bool {
 func (c *checker) inSilence(n *nodeSeen) string {
 	silent := !n.lost.IsZero() && n.under.Equal(c.led) && !gated(n.node) && !verified(n.node) && recordOf(n.node).NodeUID == "" &&
 		verifiedCondition(n.node).Reason != gateRemoved
+	// A gate that came and went while no watch showed either was never there, for all that the controller can know.
+	silent = silent && (c.showed == nil || c.showed(c.holder, n.node.UID, n.had.closed, n.had.opened, time.Time{}, time.Time{}))
 	if !silent || n.node.DeletionTimestamp != nil || n.node.Annotations["node-ready/skip"] == "true" || c.settings.leavesOutNode(n.node) {
 		return ""
 	}

@@ -36,7 +36,8 @@ var answers = []int{http.StatusConflict, http.StatusTooManyRequests, http.Status
 
 // proxy stands between one replica of the controller and the API server.
 type proxy struct {
-	url string
+	url   string
+	sight sight
 
 	mu      sync.Mutex
 	weather weather
@@ -67,6 +68,7 @@ func (p *proxy) begin(rng *rand.Rand, t *tally) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rng, p.tally, p.weather = rng, t, weather{}
+	p.sight.forget()
 	p.ctx, p.cut = context.WithCancel(context.Background())
 }
 
@@ -153,6 +155,9 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
 	r = r.WithContext(ctx)
+	if r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/leases") {
+		p.sight.electing(r)
+	}
 	switch {
 	case l.refused:
 		panic(http.ErrAbortHandler)
@@ -168,7 +173,9 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 		refuse(w, l.code, l.later)
 	default:
 		if r.URL.Query().Get("watch") != "" {
-			w = &lagging{ResponseWriter: w, proxy: p, request: r}
+			lags := &lagging{ResponseWriter: w, proxy: p, request: r}
+			defer lags.close()
+			w = lags
 		}
 		forward.ServeHTTP(w, r)
 	}
@@ -177,11 +184,18 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 	}
 }
 
-// lagging delays the events of a watch, and those after them.
+// lagging delays the events of a watch, and those after them. Of nodes it notes what it passes on.
 type lagging struct {
 	http.ResponseWriter
 	proxy   *proxy
 	request *http.Request
+	shows   io.WriteCloser // nil before the first event, and of other objects
+}
+
+func (l *lagging) close() {
+	if l.shows != nil {
+		_ = l.shows.Close()
+	}
 }
 
 // Unwrap lets the events be flushed.
@@ -197,7 +211,15 @@ func (l *lagging) Write(b []byte) (int, error) {
 	}
 	p.mu.Unlock()
 	pause(l.request.Context(), d)
-	return l.ResponseWriter.Write(b)
+	n, err := l.ResponseWriter.Write(b)
+	if err != nil || l.request.Context().Err() != nil || l.request.URL.Path != nodesPath {
+		return n, err
+	}
+	if l.shows == nil {
+		l.shows = p.sight.follow(l.Header().Get("Content-Type"))
+	}
+	_, err = l.shows.Write(b)
+	return n, err
 }
 
 // refuse answers as an API server does.

@@ -106,6 +106,15 @@ func (l *Leader) cache() client.WithWatch {
 					labels[label] = v
 				}
 			}
+			if host, ok := o.FieldSelector.RequiresExactMatch("worker/altered-probe"); ok {
+				pods := list.(*corev1.PodList)
+				err := l.W.API.List(ctx, pods, client.InNamespace(o.Namespace), client.HasLabels{workerpod.LabelPurpose})
+				pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
+					on, _ := workerpod.AlteredProbe(&p, p.Namespace)
+					return on != host
+				})
+				return err
+			}
 			if _, ok := o.FieldSelector.RequiresExactMatch("worker/occupies"); ok {
 				pods := list.(*corev1.PodList)
 				err := l.W.API.List(ctx, pods, client.InNamespace(o.Namespace))

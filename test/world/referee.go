@@ -49,8 +49,15 @@ func (r *Referee) EventCount(node string, reason decide.Reason) int {
 	return len(r.Events[node+" "+reason.Name])
 }
 
-// Creates carries a creation out. A pod must be the first of its name, and the only one that occupies its node.
+// Creates carries a creation out. A pod must be the first of its name, and the only one that occupies its node. One that
+// a policy changes is deleted at once, and another one may get its name.
 func (r *Referee) Creates(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if pod, ok := o.(*corev1.Pod); ok && r.world.Policy != nil {
+		sent := pod.DeepCopy()
+		if r.world.Policy(pod); workerpod.Altered(sent, pod) != "" {
+			return r.world.API.Create(ctx, o, opts...)
+		}
+	}
 	if err := r.world.API.Create(ctx, o, opts...); err != nil {
 		return err
 	}

@@ -83,6 +83,8 @@ type World struct {
 	Report func(p *corev1.Pod, code int) string
 	// Unmet says whose prerequisites do not hold; nil: all do.
 	Unmet func(node string) bool
+	// Policy is what a mutating admission policy makes of each pod that is stored; nil: nothing.
+	Policy func(*corev1.Pod)
 	// Linger: what terminates does not end. Hold says it of single pods; nil: of none.
 	Linger bool
 	Hold   func(*corev1.Pod) bool

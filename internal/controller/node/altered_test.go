@@ -1,6 +1,8 @@
 package node_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -196,5 +198,144 @@ func TestAlteredProbeIsDeleted(t *testing.T) {
 		if world.IsProbe(&p) && p.DeletionTimestamp == nil {
 			t.Errorf("probe %s is left", p.Name)
 		}
+	}
+}
+
+// The process ends between the creation of a control probe that a policy changed and its deletion. The successor records
+// the failure without another probe, so nobody asks for the name again. Its host's turn deletes the probe, also if the
+// host is gone.
+func TestAlteredProbeOfAProcessThatEnded(t *testing.T) {
+	fields := alterations()
+	fields["metadata.annotations[node-ready/subject]"] = func(p *corev1.Pod) { delete(p.Annotations, workerpod.AnnotationSubject) }
+	fields["metadata.annotations[node-ready/node]"] = func(p *corev1.Pod) { delete(p.Annotations, workerpod.AnnotationNode) }
+	fields["metadata.labels[node-ready/purpose]"] = func(p *corev1.Pod) { p.Labels[workerpod.LabelPurpose] = "policy" }
+	for _, ours := range []string{"metadata.annotations[node-ready/attempt]", "metadata.annotations[node-ready/recorded]", "spec.tolerations"} {
+		delete(fields, ours) // still ours: it is handled as a probe that ended, or that is not scheduled
+	}
+	for field, alter := range fields {
+		for _, hostGone := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, host gone %t", field, hostGone), func(t *testing.T) {
+				t.Parallel()
+				w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
+				w.Exit = world.VerifyExits(1)
+				host, n := w.Verified("control"), w.Node("n")
+				first := w.Lead(func(l *world.Leader) { l.Fault = world.Fault{At: 2} }) // the worker's creation, then the probe's
+				probe := ""
+				w.Policy = func(p *corev1.Pod) {
+					if world.IsProbe(p) && probe == "" {
+						probe = p.Name
+						alter(p)
+					}
+				}
+				first.Steps(4)
+				if left := everyPod(w); !slices.Contains(left, probe) {
+					t.Fatalf("%q is not in %v", probe, left)
+				}
+				if hostGone {
+					w.Must(w.API.Delete(w.Ctx, host))
+				}
+				l := w.Lead()
+				l.Until(time.Minute, func() bool { return w.Record(n.Name).Sequence > 0 && !slices.Contains(everyPod(w), probe) })
+				if r := w.Record(n.Name); r.LastReason != attempt.ReasonFailureUnseen {
+					t.Errorf("record %+v", r)
+				}
+				if left := everyPod(w); slices.Contains(left, probe) || len(l.Errs) > 0 {
+					t.Errorf("%v are left (%v)", left, l.Errs)
+				}
+			})
+		}
+	}
+}
+
+// The deletion of a control probe that a policy changed is disturbed. Whether that is tried again or the failure is
+// recorded, the probe goes.
+func TestAlteredProbeGoesWhateverTheAnswer(t *testing.T) {
+	for _, field := range []string{"spec.affinity", "metadata.ownerReferences", "metadata.labels[app.kubernetes.io/component]"} {
+		for how, fault := range map[string]world.Fault{"403": {Code: 403}, "404": {Code: 404}, "409": {Code: 409}, "422": {Code: 422},
+			"429": {Code: 429}, "500": {Code: 500}, "answer lost": {Code: 500, After: true}} {
+			t.Run(field+", "+how, func(t *testing.T) {
+				t.Parallel()
+				w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
+				w.Verified("control")
+				n := w.Node("n")
+				inconclusive := func(r marks.Record) bool { return r.Inconclusive > 0 }
+				w.Exit = world.FailsUntil(w, inconclusive)
+				w.Policy = func(p *corev1.Pod) {
+					if world.IsProbe(p) && !inconclusive(w.Record(n.Name)) {
+						alterations()[field](p)
+					}
+				}
+				fault.At = 3 // after the creations of the worker and of the probe
+				l := w.Lead(func(l *world.Leader) { l.Fault = fault })
+				l.Drive()
+				if len(l.Writes) < 3 || l.Writes[2] != "delete Pod" {
+					t.Fatalf("it writes %v", l.Writes)
+				}
+				if _, f := w.Get(n.Name); f.Gated || f.Record.LastOutcome != attempt.Passed || f.Record.Attempts > 0 {
+					t.Errorf("record %+v", f.Record)
+				}
+				if left := everyPod(w); len(left) > 0 {
+					t.Errorf("%v are left (%v)", left, l.Errs)
+				}
+			})
+		}
+	}
+}
+
+// A pod that only looks like a changed probe, and a probe that is as it was made, stay.
+func TestOtherPodsThanAlteredProbesStay(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod){
+		"ours":              func(*corev1.Pod) {},
+		"a person's check":  func(p *corev1.Pod) { p.Name, p.Labels[workerpod.LabelPurpose] = "check-x", workerpod.PurposeCheck },
+		"of no node":        func(p *corev1.Pod) { p.OwnerReferences, p.Annotations = nil, nil },
+		"of another's name": func(p *corev1.Pod) { p.Name += "1" },
+		"without the label": func(p *corev1.Pod) { delete(p.Labels, workerpod.LabelPurpose) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, "")
+			w.Exit = func(*corev1.Pod) int { return world.Stays }
+			host := w.Verified("control")
+			pod := w.Builder().Probe(workerpod.Target{Name: host.Name, UID: string(host.UID)}, w.Config.For(nil), "x/1", "group")
+			change(pod)
+			w.Create(pod)
+			w.Lead().Steps(2)
+			if left := everyPod(w); len(left) != 1 {
+				t.Errorf("%v are left", left)
+			}
+		})
+	}
+}
+
+// What the cache shows of a changed probe may be behind: one that is ours by now stays, and one that goes is not asked
+// for again.
+func TestAlteredProbeIsReadBeforeItsEnd(t *testing.T) {
+	for name, now := range map[string]func(*corev1.Pod){
+		"ours again": func(*corev1.Pod) {},
+		"it goes": func(p *corev1.Pod) {
+			p.OwnerReferences, p.Finalizers = nil, []string{"test/keeps"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.Begin(t, "")
+			w.Exit = func(*corev1.Pod) int { return world.Stays }
+			host := w.Verified("control")
+			made := w.Builder().Probe(workerpod.Target{Name: host.Name, UID: string(host.UID)}, w.Config.For(nil), "x/1", "group")
+			pod := made.DeepCopy()
+			now(pod)
+			w.Create(pod)
+			if len(pod.Finalizers) > 0 {
+				w.Must(w.API.Delete(w.Ctx, pod))
+			}
+			l := w.Lead()
+			stale := pod.DeepCopy()
+			stale.OwnerReferences = nil
+			l.StalePods = &corev1.PodList{Items: []corev1.Pod{*stale}}
+			l.Steps(2)
+			if slices.Contains(l.Writes, "delete Pod") || len(l.Errs) > 0 {
+				t.Errorf("%v (%v)", l.Writes, l.Errs)
+			}
+		})
 	}
 }

@@ -66,3 +66,27 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 	}
 	return r.record(ctx, d, plan)
 }
+
+// deleteAltered deletes the control probes on a node that were changed so that they are not ours any more. Whoever
+// creates such a probe deletes it at once. If the process ends in between, or the deletion is refused, the failure may be
+// recorded without another probe, and then nobody asks for the name again. The node itself may be gone.
+func (r *Reconciler) deleteAltered(ctx context.Context, host string) error {
+	cached, err := r.View.AlteredProbes(ctx, host)
+	errs := []error{err}
+	for i := range cached {
+		pod := &corev1.Pod{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(&cached[i]), pod); err != nil {
+			errs = append(errs, client.IgnoreNotFound(err))
+			continue
+		}
+		if _, altered := r.View.AlteredProbe(pod); !altered || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if err := r.Pods.DeleteAltered(ctx, pod); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		log.FromContext(ctx).Info("deleted a control probe that a policy changed", "pod", pod.Name)
+	}
+	return errors.Join(errs...)
+}

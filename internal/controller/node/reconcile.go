@@ -94,9 +94,12 @@ type Reconciler struct {
 
 // Reconcile brings one node a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
-	n := &corev1.Node{}
+	n, left := &corev1.Node{}, r.deleteAltered(ctx, req.Name) // what it cannot delete holds up nothing else
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); apierrors.IsNotFound(err) {
 		r.gone(ctx, req.Name)
+		if left != nil {
+			return r.failed(left)
+		}
 		return ctrl.Result{}, nil
 	} else if err != nil {
 		return r.failed(err)
@@ -107,6 +110,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl
 		switch {
 		case err == nil:
 			r.enqueueWaiting(ctx)
+			if left != nil {
+				return r.failed(left)
+			}
 			// Without a priority the queue would keep the one that this reconcile had.
 			return ctrl.Result{RequeueAfter: wait, Priority: &priority}, nil
 		case errors.Is(err, controller.ErrNotShown):

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -42,7 +41,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, unmet <-chan event.GenericEvent, kn
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		WatchesRawSource(heldFirst{nodes, r.enqueueHeld}).
-		Watches(&corev1.Pod{}, r.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(isWorker))).
+		Watches(&corev1.Pod{}, r.podHandler()).
 		WatchesRawSource(source.Channel(unmet, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Func(r.queue.set)).
 		WatchesRawSource(synced(known)).
@@ -249,11 +248,6 @@ func (r *Reconciler) nodeHandler() handler.EventHandler {
 	}
 }
 
-func isWorker(o client.Object) bool {
-	l := o.GetLabels()
-	return l[workerpod.LabelName] == workerpod.Name && l[workerpod.LabelComponent] == workerpod.Component
-}
-
 // nodeChanges lets through what a decision can depend on.
 func (r *Reconciler) nodeChanges() predicate.Predicate {
 	suspects := r.View.Config.SuspectTypes()
@@ -299,12 +293,14 @@ func pastDeadline(n *corev1.Node) bool {
 	})
 }
 
-// podHandler enqueues the node that a worker pod's change can concern. A pod that is not ours enqueues nothing and
-// takes no slot.
+// podHandler enqueues the node that a worker pod's change can concern. A pod that is not ours takes no slot, and enqueues
+// nothing but the host of a control probe that was changed.
 func (r *Reconciler) podHandler() handler.EventHandler {
 	created := func(pod *corev1.Pod, q queue) {
 		if r.View.Ours(pod) {
 			r.enqueueNode(r.View.Tracker.ObservePod(pod), q)
+		} else if host, altered := r.View.AlteredProbe(pod); altered {
+			enqueue(q, host, tidy)
 		}
 	}
 	gone := func(ctx context.Context, pod *corev1.Pod, q queue) {

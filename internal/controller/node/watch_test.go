@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -331,3 +332,42 @@ func (concerning) Confirm(context.Context, client.Reader, rule.Plan, bool) (bool
 func (concerning) RecordWrite(*corev1.Node, rule.Plan)          {}
 func (concerning) RecordFailure(*corev1.Node, rule.Plan, error) {}
 func (concerning) ForgetNode(string)                            {}
+
+// A control probe that was changed enqueues its host, when the process begins and later, and nobody waits for it.
+func TestAlteredProbeWakesItsHost(t *testing.T) {
+	r, _ := reconciler(t)
+	probe := r.View.Builder.Probe(workerpod.Target{Name: "host", UID: "uid-host"}, r.View.Config.For(nil), "uid-n/1", "group")
+	altered := probe.DeepCopy()
+	altered.OwnerReferences = nil
+	for name, test := range map[string]struct {
+		see  func(handler.EventHandler, queue)
+		want []string
+	}{
+		"created": {func(h handler.EventHandler, q queue) {
+			h.Create(t.Context(), event.CreateEvent{Object: altered}, q)
+		}, []string{"host"}},
+		"of before this process": {func(h handler.EventHandler, q queue) {
+			h.Create(t.Context(), event.CreateEvent{Object: altered, IsInInitialList: true}, q)
+		}, []string{"host"}},
+		"changed later": {func(h handler.EventHandler, q queue) {
+			h.Update(t.Context(), event.UpdateEvent{ObjectOld: probe, ObjectNew: altered}, q)
+		}, []string{"host"}},
+		"gone": {func(h handler.EventHandler, q queue) {
+			h.Delete(t.Context(), event.DeleteEvent{Object: altered}, q)
+		}, nil},
+		"somebody else's": {func(h handler.EventHandler, q queue) {
+			h.Create(t.Context(), event.CreateEvent{Object: &corev1.Pod{}}, q)
+		}, nil},
+	} {
+		q := priorityqueue.New[reconcile.Request]("test")
+		test.see(r.podHandler(), q)
+		var got []string
+		for q.Len() > 0 {
+			req, _, _ := q.GetWithPriority()
+			got = append(got, req.Name)
+		}
+		if q.ShutDown(); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
