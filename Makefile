@@ -69,12 +69,15 @@ test: tools ## Run the unit tests, and the integration tests on a real API serve
 	KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) $(WITH_SERVER) $(GOTESTSUM) --packages="$(LONG_TESTS) $$(go list ./... | grep -vxE '.*/test/(supplychain|tools)' | tr '\n' ' ')" -- $(TEST_FLAGS) -p $(TEST_PACKAGES) -parallel 8
 	@set -e; for module in $(filter-out test/image,$(NESTED)); do echo "cd $$module && go test ./..."; (cd $$module && go test $(TEST_FLAGS) ./...); done
 
-# Tests that start installations of their own, and that seldom find what the others do not. test/tools builds with
-# build.sh in many ways; each make tools does in one.
+# Tests that start installations of their own, and that seldom find what the others do not. By day one of each kind
+# stands for the others: of presets (test/integration), and of what makes the condition go (test/remediation).
+# By night test/chart has an API server without MutatingAdmissionPolicies too. test/tools builds with build.sh in many
+# ways; each make tools does in one.
 .PHONY: test-nightly
-test-nightly: tools ## Run the tests that make test leaves out: pages' commands, presets' permissions, installations side by side, builds of tools
+test-nightly: tools ## Run the tests that make test leaves out, among them the commands of all pages
 	@$(MAKE) --no-print-directory build BIN="$(TEST_PROGRAMS)" VERSION=test COMMIT_HASH=none SOURCE_DATE_EPOCH=0
-	NIGHTLY=1 KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) go test $(TEST_FLAGS) -count=1 -parallel 8 ./test/docs/... ./test/chart ./test/tools
+	NIGHTLY=1 KUBE_NODE_READY_PROGRAMS="$(TEST_PROGRAMS)" GOGC=$(TEST_GOGC) go test $(TEST_FLAGS) -count=1 \
+		-p $(TEST_PACKAGES) -parallel 8 ./test/docs/... ./test/chart ./test/integration ./test/remediation ./test/tools
 
 # Reproducible builds and images of both architectures are compiled again and again, and no change of a decision touches them.
 .PHONY: test-release

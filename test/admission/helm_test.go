@@ -28,7 +28,8 @@ func TestHelmDecides(t *testing.T) {
 	}
 	release := func(verb, mode string) string {
 		t.Helper()
-		args := []string{verb, name, chart, "--set", "controller.replicas=0,rules.installCRD=false,controller.config.admission.mode=" + mode}
+		args := []string{verb, name, chart, "--disable-openapi-validation",
+			"--set", "controller.replicas=0,rules.installCRD=false,controller.config.admission.mode=" + mode}
 		if verb == "install" {
 			args = append(args, "--create-namespace")
 		}
@@ -75,7 +76,8 @@ func TestHelmDecides(t *testing.T) {
 	if _, err := hooks.Update(t.Context(), written, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	helm("upgrade", name, chart, "--reuse-values", "--set", "controller.config.admission.webhook.failurePolicy=Fail")
+	helm("upgrade", name, chart, "--reuse-values", "--disable-openapi-validation",
+		"--set", "controller.config.admission.webhook.failurePolicy=Fail")
 	secret, err = secrets.Get(t.Context(), hook, metav1.GetOptions{})
 	if err != nil || string(secret.Data[corev1.TLSCertKey]) != "c" {
 		t.Errorf("Helm took the certificate away: %v (%v)", secret.Data, err)

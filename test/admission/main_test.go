@@ -4,14 +4,12 @@
 package admission
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +27,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/admission/cases"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
+	"github.com/kube-node-ready/kube-node-ready/test/helmrender"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
@@ -85,11 +84,11 @@ func setup(t *testing.T, file string, values ...string) *installation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"template", "kube-node-ready", chart, "--no-hooks", "--namespace", install.Namespace, "--kube-version", "1.36.0", "--values", "-"}
+	args := []string{"--no-hooks"}
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}
-	rendered := tool(t, string(content), "helm", args...)
+	rendered := helmrender.Chart(t, install.Namespace, []string{string(content)}, args...)
 	if err := install.Apply(t.Context(), control, []byte(rendered)); err != nil {
 		t.Fatal(err)
 	}
@@ -110,6 +109,9 @@ func setup(t *testing.T, file string, values ...string) *installation {
 			admission.MutatingAdmissionPolicies().DeleteCollection(ctx, now, ours),
 			admission.MutatingAdmissionPolicyBindings().DeleteCollection(ctx, now, ours),
 			core.Secrets(install.Namespace).DeleteCollection(ctx, now, ours),
+			// Or the controllers of all that follows would verify the nodes of this test.
+			core.Nodes().DeleteCollection(ctx, now, metav1.ListOptions{}),
+			core.Pods(install.Namespace).DeleteCollection(ctx, *metav1.NewDeleteOptions(0), metav1.ListOptions{}),
 		); err != nil {
 			t.Error(err)
 		}
@@ -131,17 +133,6 @@ func path(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return p
-}
-
-func tool(t *testing.T, input, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), path(t, name), args...)
-	var out, failure bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &failure
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, failure.String())
-	}
-	return out.String()
 }
 
 // create creates a node as its kubelet does when it registers; one that is labelled with a role, which a kubelet may not do, as

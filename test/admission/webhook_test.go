@@ -215,6 +215,7 @@ func TestNoNodeIsMissedDuringRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		most = max(most, len(authorities))
+		time.Sleep(20 * time.Millisecond)
 	})
 	if failure != nil {
 		t.Fatal(failure)

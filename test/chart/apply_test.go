@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
@@ -35,8 +36,9 @@ const (
 	operatorSum    = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
 )
 
-// operatorCRDs is the folder of the Prometheus operator's CRDs.
-func operatorCRDs(t *testing.T) string {
+// operatorCRDs are the files of those CRDs of the Prometheus operator that the chart has objects of. Its others are
+// many times as large, and an API server reads each again for every one that comes.
+func operatorCRDs(t *testing.T) (files []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", operatorModule)
 	cmd.Dir = t.TempDir()
@@ -51,7 +53,11 @@ func operatorCRDs(t *testing.T) string {
 	if module.Sum != operatorSum {
 		t.Fatalf("%s has the checksum %s, want %s", operatorModule, module.Sum, operatorSum)
 	}
-	return filepath.Join(module.Dir, "example", "prometheus-operator-crd")
+	folder := filepath.Join(module.Dir, "example", "prometheus-operator-crd")
+	for _, kind := range []string{"podmonitors", "prometheusrules", "servicemonitors"} {
+		files = append(files, filepath.Join(folder, "monitoring.coreos.com_"+kind+".yaml"))
+	}
+	return files
 }
 
 // everything switches on all that the chart has.
@@ -110,28 +116,21 @@ func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
 
 // A real API server, with the real operator's CRDs, admits every object of the chart, without a
 // warning and without an unknown field.
-func TestAPIServerAdmitsTheChart(t *testing.T) {
-	t.Parallel()
-	c, client := startCluster(t, cluster.Options{WithoutScheduler: true})
-	for _, name := range []string{namespace, "probes", "gpu-operator"} {
+func testAPIServerAdmitsTheChart(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
+	for _, name := range []string{"probes", "gpu-operator"} {
 		createNamespace(t, client, name)
 	}
-	if _, stderr, err := kubectl(t, c, "", "create", "-f", operatorCRDs(t)); err != nil {
-		t.Fatalf("create the operator's CRDs: %v\n%s", err, stderr)
-	}
-	if _, stderr, err := kubectl(t, c, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"); err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
+	if _, err := envtest.InstallCRDs(c.Config(), envtest.CRDInstallOptions{Paths: operatorCRDs(t)}); err != nil {
+		t.Fatalf("install the operator's CRDs: %v", err)
 	}
 
 	// A dry run makes nothing, and the test's pod is not admitted without its service account.
-	accounts := func(verb string) {
-		for _, name := range []string{namespace, "probes"} {
-			if _, stderr, err := kubectl(t, c, "", verb, "serviceaccount", "kube-node-ready-worker", "--namespace", name); err != nil {
-				t.Fatalf("%v\n%s", err, stderr)
-			}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "kube-node-ready-worker"}}
+	for _, name := range []string{namespace, "probes"} {
+		if _, err := client.CoreV1().ServiceAccounts(name).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
 		}
 	}
-	accounts("create")
 	cases := map[string]string{
 		"defaults":                "",
 		"everything":              everything,
@@ -159,26 +158,23 @@ func TestAPIServerAdmitsTheChart(t *testing.T) {
 			}
 		})
 	}
-	accounts("delete")
+	for _, name := range []string{namespace, "probes"} {
+		if err := client.CoreV1().ServiceAccounts(name).Delete(t.Context(), account.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Run("dry run of every rendering", func(t *testing.T) { testEveryRendering(t, c) })
 	t.Run("the example NodePool, on Karpenter's CRDs", func(t *testing.T) { testNodePool(t, c) })
 	t.Run("install, upgrade, uninstall", func(t *testing.T) { testLifecycle(t, c, client) })
 }
 
 func testNodePool(t *testing.T, c *cluster.Cluster) {
-	var crds strings.Builder
-	for _, crd := range karpenterapis.CRDs {
-		content, err := json.Marshal(crd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		crds.Write(content)
+	definitions := slices.Clone(karpenterapis.CRDs)
+	for i, d := range definitions {
+		definitions[i] = d.DeepCopy() // the installation writes into them
 	}
-	if _, stderr, err := kubectl(t, c, crds.String(), "apply", "--server-side", "-f", "-"); err != nil {
-		t.Fatal(stderr)
-	}
-	if _, stderr, err := kubectl(t, c, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"); err != nil {
-		t.Fatal(stderr)
+	if _, err := envtest.InstallCRDs(c.Config(), envtest.CRDInstallOptions{CRDs: definitions}); err != nil {
+		t.Fatal(err)
 	}
 	_, stderr, err := kubectl(t, c, "", "apply", "--server-side", "--validate=strict", "-f", "../../examples/karpenter-nodepool.yaml")
 	if err != nil || stderr != "" {
@@ -198,15 +194,16 @@ func testNodePool(t *testing.T, c *cluster.Cluster) {
 // testLifecycle installs for real. ReplicaSets make the controller's pods, so admission of pods
 // (Pod Security, priority classes) has its say.
 func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
+	// Helm itself validates the first of what follows, as it does for its users (tryHelmOn).
+	onCluster := []string{"--kubeconfig", c.Kubeconfig(), "--namespace", namespace}
+	notes, failure := helm(t, append(onCluster, "install", "kube-node-ready", chartDir)...)
+	if failure != "" {
+		t.Fatalf("helm install: %s", failure)
+	}
 	run := func(args ...string) string {
 		t.Helper()
-		out, failure := helm(t, append([]string{"--kubeconfig", c.Kubeconfig(), "--namespace", namespace}, args...)...)
-		if failure != "" {
-			t.Fatalf("helm %s: %s", args[0], failure)
-		}
-		return out
+		return helmOn(t, c, args...)
 	}
-	notes := run("install", "kube-node-ready", chartDir)
 	for _, want := range []string{"node-ready/unverified:NoSchedule", "helm test kube-node-ready -n kube-node-ready"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes do not say %q:\n%s", want, notes)

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
 // renamed names every mark on nodes that can be named otherwise. It says nothing of admissionPolicy.
@@ -128,9 +127,9 @@ func (f fortress) kubelet(node string) client.Client {
 // A node's own credential writes no mark of ours on its Node, and all else that a kubelet writes. Without the policy
 // the API server lets it through, but for taints. The rows are those of docs/design/security.md, which says what each
 // mark would be worth.
-func TestWhatANodeMayWriteOfItself(t *testing.T) {
-	t.Parallel()
-	f := startFortress(t, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true}, renamed)
+func (f fortress) testWhatANodeMayWriteOfItself() {
+	t := f.T
+	f.upgrade(renamed)
 	bare := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}
 	marked := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "marked"}}
 	marked.Labels, marked.Annotations = map[string]string{}, map[string]string{}
@@ -152,7 +151,7 @@ func TestWhatANodeMayWriteOfItself(t *testing.T) {
 	onBare, onMarked := f.kubelet(bare.Name), f.kubelet(marked.Name)
 	skip := mark{"annotation", marks.AnnotationSkip}
 	eventually(t, "the policy is in force", func() bool {
-		return deniedBy("kubelets", f.marked(onBare, bare.Name, skip, "true", false))
+		return deniedBy("kubelets", f.marked(onBare, bare.Name, mark{"label", "example.com/verified"}, "true", false))
 	})
 
 	rows := rowsOf(t, "what a node writes of itself")

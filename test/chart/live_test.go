@@ -43,13 +43,21 @@ controller:
       reverify: {onConditions: [{type: KernelDeadlock}]}
 `
 
-// A controller that runs with the chart's configuration, permissions and admission policies verifies and deletes nodes.
-// The command "helm test" passes. A real Prometheus scrapes the controller, and then every query of the dashboard has
-// an answer.
-func TestInstallationRunsAndTheDashboardShowsIt(t *testing.T) {
+// What needs a scheduler has one together.
+func TestOnOneControlPlane(t *testing.T) {
 	t.Parallel()
 	c, client := startCluster(t, cluster.Options{})
 	createNamespace(t, client, namespace)
+	t.Run("places of replicas", func(t *testing.T) { testPlacesOfReplicas(t, c, client) })
+	t.Run("an installation and its dashboard", func(t *testing.T) {
+		testInstallationRunsAndTheDashboardShowsIt(t, c, client)
+	})
+}
+
+// A controller that runs with the chart's configuration, permissions and admission policies verifies and deletes nodes.
+// The command "helm test" passes. A real Prometheus scrapes the controller, and then every query of the dashboard has
+// an answer.
+func testInstallationRunsAndTheDashboardShowsIt(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	installOn(t, c, deleting)
 	beginLedger(t, c, namespace)
 	agent := startAgent(t, c)

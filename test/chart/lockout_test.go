@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 // ruleTaint is the key of the rule in these tests.
@@ -67,9 +68,10 @@ func createRule(t *testing.T, c *cluster.Cluster) (warned string) {
 	const rule = `{"apiVersion":"readiness.node.x-k8s.io/v1alpha1","kind":"NodeReadinessRule","metadata":{"name":"agent"},"spec":{
 		"conditions":[{"type":"Agent","requiredStatus":"True"}],"enforcementMode":"continuous",
 		"taint":{"key":"` + ruleTaint + `","effect":"NoSchedule"},"nodeSelector":{"matchLabels":{"kubernetes.io/os":"linux"}}}}`
-	_, warned, err := kubectl(t, c, rule, "create", "-f", "-")
+	r := resourcesOn(c)
+	warned, err := r.create(t, r.rules, rule)
 	if err != nil {
-		t.Fatal(warned)
+		t.Fatal(err)
 	}
 	return warned
 }
@@ -83,10 +85,7 @@ func deletePod(t *testing.T, client kubernetes.Interface, name string) {
 }
 
 // The real scheduler places two replicas of the controller on two nodes.
-func TestPlacesOfReplicas(t *testing.T) {
-	t.Parallel()
-	c, client := startCluster(t, cluster.Options{})
-	createNamespace(t, client, namespace)
+func testPlacesOfReplicas(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	for _, name := range []string{"one", "two"} {
 		schedulerNode(t, client, name)
 	}
@@ -96,6 +95,12 @@ func TestPlacesOfReplicas(t *testing.T) {
 		setTaints(t, client, name, false, "")
 	}
 	t.Run("rules", func(t *testing.T) { testRulesDoNotLockTheControllerOut(t, c, client) })
+	helmOn(t, c, "uninstall", "kube-node-ready")
+	withoutRules(t, c)
+	nodes := client.CoreV1().Nodes()
+	if err := nodes.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A rule may put its taint on every node. The controller is still scheduled, and the real taint eviction spares it. A
@@ -151,8 +156,10 @@ func testRulesDoNotLockTheControllerOut(t *testing.T, c *cluster.Cluster, client
 	}
 }
 
-// What is different on an API server without MutatingAdmissionPolicies.
+// What is different on an API server without MutatingAdmissionPolicies. What Helm renders then is tested by day too,
+// and so is that the rules that exist are tolerated (testRulesOfPeople).
 func TestWithoutMutatingPolicies(t *testing.T) {
+	missing.Request(t, "NIGHTLY", "make test-nightly")
 	t.Parallel()
 	c, client := startCluster(t, cluster.Options{APIServerArgs: []string{
 		"--disable-admission-plugins=MutatingAdmissionPolicy", // it waits for the policies, and the API server for it
@@ -189,9 +196,7 @@ func testFirstPodsTolerateRules(t *testing.T, c *cluster.Cluster, client kuberne
 		if strings.Contains(warned, "rules.toleratedKeys") {
 			return true
 		}
-		if _, stderr, err := kubectl(t, c, "", "delete", "nrr", "agent"); err != nil {
-			t.Fatal(stderr)
-		}
+		resourcesOn(c).delete(t, "agent")
 		return false
 	})
 	helmOn(t, c, "uninstall", "kube-node-ready")

@@ -37,7 +37,8 @@ func TestOnOneAPIServer(t *testing.T) {
 	t.Run("roles of the plugin", func(t *testing.T) { testPluginRoles(t, c, client) })
 	t.Run("removal", func(t *testing.T) { testRemoval(t, c, client) })
 	t.Run("secure metrics", func(t *testing.T) { testSecureMetrics(t, c, client) })
-	t.Run("rules", func(t *testing.T) { testRulesOnAnAPIServer(t, c) })
+	t.Run("rules", func(t *testing.T) { testRulesOnAnAPIServer(t, c, client) })
+	t.Run("all is admitted", func(t *testing.T) { testAPIServerAdmitsTheChart(t, c, client) })
 	t.Run("manifest", func(t *testing.T) { testManifestIsApplied(t, c, client) })
 }
 
@@ -52,7 +53,7 @@ func testOnGKE(t *testing.T, c *cluster.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	install := func(version, values string) string {
+	install := func(version string) string {
 		t.Helper()
 		proxy := httputil.NewSingleHostReverseProxy(target)
 		proxy.Transport = transport
@@ -64,33 +65,23 @@ func testOnGKE(t *testing.T, c *cluster.Cluster) {
 			proxy.ServeHTTP(w, r)
 		}))
 		defer server.Close()
-		args := append([]string{"--kube-apiserver", server.URL, "--namespace", "default", "install", "kube-node-ready", chartDir, "--dry-run=server", "--disable-openapi-validation"},
-			valuesFile(t, values)...)
+		args := []string{"--kube-apiserver", server.URL, "--namespace", "default", "install", "kube-node-ready", chartDir,
+			"--dry-run=server", "--disable-openapi-validation"}
 		out, failure := helm(t, args...)
 		if failure != "" {
 			t.Fatalf("%s: %s", version, failure)
 		}
 		return out
 	}
-	const gke = "v1.36.1-gke.1046000"
-	for name, test := range map[string]struct {
-		values, version string
-		want            bool
-	}{
-		"elsewhere":                    {"", "v1.36.1", false},
-		"on EKS":                       {"", "v1.36.1-eks-1a2b3c4", false},
-		"on GKE":                       {"", gke, true},
-		"on GKE, in DaemonSet mode":    {"deploymentMode: daemonset", gke, true},
-		"on GKE, where it is not made": {"criticalPodsQuota: {enabled: false}", gke, false},
-		"everywhere":                   {"criticalPodsQuota: {enabled: true}", "v1.36.1", true},
-	} {
-		if out := install(test.version, test.values); strings.Contains(out, "kind: ResourceQuota") != test.want {
-			t.Errorf("%s: want a quota: %v", name, test.want)
-		}
+	if out := install("v1.36.1-eks-1a2b3c4"); strings.Contains(out, "kind: ResourceQuota") {
+		t.Error("there is a quota on EKS")
 	}
 	// What Helm prints names the deadlock of a cluster in which every node is new.
-	if out := install(gke, ""); !strings.Contains(out, "let CoreDNS tolerate it") {
-		t.Errorf("the notes do not name the deadlock: %s", out)
+	out := install("v1.36.1-gke.1046000")
+	for _, want := range []string{"kind: ResourceQuota", "let CoreDNS tolerate it"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("on GKE, Helm does not print %q: %s", want, out)
+		}
 	}
 	if _, failure := template(t, "criticalPodsQuota: {enabled: maybe}"); !strings.Contains(failure, "criticalPodsQuota") {
 		t.Errorf("a word that is none: %q", failure)

@@ -3,7 +3,6 @@ package chart
 import (
 	"slices"
 	"strings"
-	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
 // acting is an installation that sets a condition on failed nodes.
@@ -30,9 +28,9 @@ type fields = map[string]any
 
 // Our accounts set the configured condition with our reason alone, and remove what has our reason under every configuration. They
 // touch no other condition.
-func TestAdmissionPolicyOfConditions(t *testing.T) {
-	t.Parallel()
-	f := startFortress(t, cluster.Options{WithoutControllerManager: true, WithoutScheduler: true}, acting)
+func (f fortress) testConditions() {
+	t := f.T
+	f.upgrade(acting)
 	const repair, ours, theirs = "example.com/Repair", marks.ReasonVerificationFailed, "Theirs"
 	verified := fields{"type": marks.ConditionType, "status": "False", "reason": "ChecksFailed"}
 	set := func(kind, reason string) fields { return fields{"type": kind, "status": "True", "reason": reason} }
@@ -97,7 +95,7 @@ func TestAdmissionPolicyOfConditions(t *testing.T) {
 	}
 	sets := func(kind string) error { return try(k, "bare", set(kind, ours)) }
 
-	eventually(t, "the policy is in force", func() bool { return deniedBy("nodes", try(k, "bare", set("example.com/Third", theirs))) })
+	eventually(t, "the policy is in force", func() bool { return sets(repair) == nil })
 	every("acting", true)
 	f.upgrade(acting, "controller.config.nodeManagement.deleteFailedNodes=false")
 	eventually(t, "no type may be set", func() bool { return deniedBy("nodes", sets(repair)) })

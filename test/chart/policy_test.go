@@ -110,10 +110,10 @@ func (f fortress) must(err error) {
 	}
 }
 
-// startFortress starts a cluster and installs the chart, which needs these further namespaces.
-func startFortress(t *testing.T, o cluster.Options, values string, namespaces ...string) fortress {
+// startFortress starts a cluster and installs the chart.
+func startFortress(t *testing.T, values string) fortress {
 	t.Helper()
-	c, _ := startCluster(t, o)
+	c, _ := startCluster(t, cluster.Options{})
 	f := fortress{T: t, cluster: c, scheme: runtime.NewScheme()}
 	f.must(clientscheme.AddToScheme(f.scheme))
 	f.must(v1alpha1.AddToScheme(f.scheme))
@@ -121,18 +121,36 @@ func startFortress(t *testing.T, o cluster.Options, values string, namespaces ..
 	f.admin, err = client.New(c.Config(), client.Options{Scheme: f.scheme})
 	f.must(err)
 	// It enforces no Pod Security: the policies alone are to refuse.
-	for _, name := range append(namespaces, namespace) {
-		f.must(f.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
-	}
+	f.must(f.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	installOn(t, c, values)
 	return f
 }
 
-// The policies let the controller do its work, and whoever has its token nothing else, whatever RBAC says. Nobody else makes a pod
-// that it would take for its own.
+// Each part upgrades the installation of the one before it, and begins without nodes.
 func TestAdmissionPolicies(t *testing.T) {
 	t.Parallel()
-	f := startFortress(t, cluster.Options{}, limited)
+	whole := startFortress(t, limited)
+	for _, part := range []struct {
+		name string
+		test func(fortress)
+	}{
+		{"accounts", fortress.testAccounts},
+		{"conditions", fortress.testConditions},
+		{"kubelets", fortress.testWhatANodeMayWriteOfItself},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			f := whole
+			f.T = t
+			part.test(f)
+		})
+		whole.must(whole.admin.DeleteAllOf(t.Context(), &corev1.Node{}))
+	}
+}
+
+// The policies let the controller do its work, and whoever has its token nothing else, whatever RBAC says. Nobody else makes a pod
+// that it would take for its own.
+func (f fortress) testAccounts() {
+	t := f.T
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"theirs": "x"}, Annotations: map[string]string{"theirs": "x", "node-ready/skip": "true"}}, // the controller leaves it alone
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "theirs", Effect: corev1.TaintEffectNoSchedule}}}}
 	f.must(f.admin.Create(t.Context(), n))
@@ -207,6 +225,7 @@ func (f fortress) works(rule *v1alpha1.NodeReadinessRule) {
 	agent := startAgent(f.T, f.cluster)
 	controller, err := install.StartController(f.Context(), f.cluster, "controller", decoded(f.T, render(f.T, limited)))
 	f.must(err)
+	defer controller.Terminate(10 * time.Second)
 	f.Cleanup(func() {
 		if f.Failed() {
 			f.Logf("the controller's log:\n%s", readFile(f.T, controller.LogFile))

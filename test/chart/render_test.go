@@ -5,13 +5,11 @@ package chart
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
+	"github.com/kube-node-ready/kube-node-ready/test/helmrender"
 	"github.com/kube-node-ready/kube-node-ready/test/inputs"
 )
 
@@ -39,40 +38,6 @@ func tool(name string) string {
 	return path
 }
 
-// renderer is a process that answers "helm template" (test/tools/helm/render), one request after the other.
-type renderer struct {
-	mu        sync.Mutex
-	requests  *json.Encoder
-	responses *json.Decoder
-}
-
-// theRenderer starts the renderer of this package's tests. It ends with them, when its input does.
-var theRenderer = sync.OnceValues(func() (*renderer, error) {
-	cmd := exec.Command(tool("helm-render"))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	return &renderer{requests: json.NewEncoder(in), responses: json.NewDecoder(out)}, cmd.Start()
-})
-
-// template is helm("template", args...).
-func (r *renderer) template(args []string) (stdout, failure string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.requests.Encode(map[string][]string{"args": args}); err != nil {
-		return "", "", err
-	}
-	var answer struct{ Stdout, Failure string }
-	err = r.responses.Decode(&answer)
-	return answer.Stdout, answer.Failure, err
-}
-
 // helm runs Helm and returns what it printed, and its error message where it failed. What it only renders is rendered by a
 // process that has started already.
 func helm(t *testing.T, args ...string) (stdout, failure string) {
@@ -81,10 +46,7 @@ func helm(t *testing.T, args ...string) (stdout, failure string) {
 		return helmItself(t, args...)
 	}
 	inputs.Track(t, chartDir)
-	r, err := theRenderer()
-	if err == nil {
-		stdout, failure, err = r.template(args[1:])
-	}
+	stdout, failure, err := helmrender.Template(args[1:]...)
 	if err != nil {
 		t.Fatalf("the renderer: %v", err)
 	}
@@ -110,7 +72,7 @@ func helmItself(t *testing.T, args ...string) (stdout, failure string) {
 
 // tryHelmOn runs Helm on the cluster, in our namespace unless the arguments name another one. Helm does not validate
 // what it installs against the API server's schema. Downloading and reading the schema takes longer than everything
-// else that Helm does. In TestAPIServerAdmitsTheChart, the API server itself validates everything that is rendered.
+// else that Helm does. In testAPIServerAdmitsTheChart, the API server itself validates everything that is rendered.
 func tryHelmOn(t *testing.T, c *cluster.Cluster, args ...string) (stdout, failure string) {
 	t.Helper()
 	if args[0] == "install" || args[0] == "upgrade" {
@@ -138,17 +100,7 @@ func installOn(t *testing.T, c *cluster.Cluster, values string) {
 // valuesFile writes values and returns Helm's arguments for them.
 func valuesFile(t *testing.T, values string) []string {
 	t.Helper()
-	// Not t.TempDir: Helm splits file names at commas, and a test's name may have one.
-	dir, err := os.MkdirTemp("", "values-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	file := filepath.Join(dir, "values.yaml")
-	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return []string{"--values", file}
+	return helmrender.ValuesFile(t, values)
 }
 
 // The renderer prints and refuses what Helm's own program does.
@@ -204,7 +156,7 @@ func render(t *testing.T, values string, more ...string) objects {
 	return read(t, out)
 }
 
-// read reads what Helm rendered, and keeps it for the dry run of everything (TestAPIServerAdmitsTheChart).
+// read reads what Helm rendered, and keeps it for the dry run of everything (testEveryRendering).
 func read(t *testing.T, out string) objects {
 	t.Helper()
 	found := objects{}

@@ -6,8 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
@@ -53,51 +59,41 @@ func TestWhatTheChartMakesForRules(t *testing.T) {
 
 // On a real API server: whoever may view or edit may read or write rules, and of two rules in conflict the second is
 // not created. What is there already can be changed and deleted all the same.
-func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
-	release := func(verb, conflicts string) {
-		t.Helper()
-		helmOn(t, c, verb, "kube-node-ready", chartDir, "--set", "controller.replicas=0,rules.refuseConflicts="+conflicts)
-	}
-	run := func(input string, args ...string) (string, string) {
-		t.Helper()
-		out, stderr, err := kubectl(t, c, input, args...)
-		if err == nil {
-			stderr = ""
-		} else if stderr == "" {
-			stderr = err.Error()
-		}
-		return strings.TrimSpace(out), stderr
-	}
-	must := func(input string, args ...string) {
-		t.Helper()
-		if _, failure := run(input, args...); failure != "" {
-			t.Fatalf("kubectl %s: %s", strings.Join(args, " "), failure)
-		}
-	}
-	release("install", "false")
-	must("", "wait", "--for=condition=Established", "crd/nodereadinessrules.readiness.node.x-k8s.io", "--timeout=60s")
-
+func testRulesOfPeople(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
+	r := resourcesOn(c)
 	for _, role := range []string{"view", "edit", "admin"} {
-		must("", "create", "clusterrolebinding", role+"s", "--clusterrole="+role, "--user="+role)
+		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: role + "s"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: role}}}
+		if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	may := func(user, verb, resource string, more ...string) bool {
-		out, _ := run("", append([]string{"auth", "can-i", verb, resource, "--as", user}, more...)...)
-		return strings.HasPrefix(out, "yes")
+	may := func(user, verb, subresource string) bool {
+		t.Helper()
+		asked := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user, Groups: []string{"system:authenticated"}, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Group: v1alpha1.GroupVersion.Group, Resource: "nodereadinessrules", Subresource: subresource}}}
+		reviews := client.AuthorizationV1().SubjectAccessReviews()
+		review, err := reviews.Create(t.Context(), asked, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return review.Status.Allowed
 	}
-	const resource = "nodereadinessrules.readiness.node.x-k8s.io"
 	eventually(t, "the roles are aggregated", func() bool {
-		return may("view", "list", resource) && may("edit", "create", resource) && may("admin", "delete", resource)
+		return may("view", "list", "") && may("edit", "create", "") && may("admin", "delete", "")
 	})
 	for _, no := range [][2]string{{"view", "create"}, {"view", "patch"}, {"view", "delete"}, {"edit", "escalate"}} {
-		if may(no[0], no[1], resource) {
+		if may(no[0], no[1], "") {
 			t.Errorf("%s may %s rules", no[0], no[1])
 		}
 	}
 	for _, user := range []string{"view", "edit", "admin"} {
-		if !may(user, "get", resource, "--subresource=status") {
+		if !may(user, "get", "status") {
 			t.Errorf("%s may not read the status", user)
 		}
-		if may(user, "patch", resource, "--subresource=status") {
+		if may(user, "patch", "status") {
 			t.Errorf("%s may write the status, which is the controller's", user)
 		}
 	}
@@ -105,24 +101,30 @@ func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 	const worker = `{"matchLabels": {"role": "worker"}}`
 	create := func(name, key, selector, more string) string {
 		t.Helper()
-		_, failure := run(aRuleOf(name, key, selector, more), "create", "-f", "-")
-		return failure
+		if _, err := r.create(t, r.rules, aRuleOf(name, key, selector, more)); err != nil {
+			return err.Error()
+		}
+		return ""
 	}
 	for _, rule := range [][4]string{{"first", "a", worker, ""}, {"second", "a", worker, ""}, {"dry", "dry", worker, `, "dryRun": true`}, {"leaving", "leaving", worker, ""}} {
 		if failure := create(rule[0], rule[1], rule[2], rule[3]); failure != "" {
 			t.Fatal(failure)
 		}
 	}
-	release("upgrade", "true")
+	helmOn(t, c, "upgrade", "kube-node-ready", chartDir, "--set", "controller.replicas=0,rules.refuseConflicts=true")
+	tolerated := mustGet(t, client).Spec.Template.Spec.Tolerations
+	if !slices.ContainsFunc(tolerated, func(o corev1.Toleration) bool { return o.Key == "readiness.k8s.io/a" }) {
+		t.Errorf("the taint of a rule that is there is not tolerated: %v", tolerated)
+	}
 	eventually(t, "a conflict is refused", func() bool {
 		failure := create("third", "a", worker, "")
 		if failure == "" {
-			must("", "delete", "nrr", "third")
+			r.delete(t, "third")
 		}
 		return strings.Contains(failure, "has the taint readiness.k8s.io/a:NoSchedule too")
 	})
-	must("", "patch", "nrr", "leaving", "--type=merge", "--patch", `{"metadata": {"finalizers": ["example.com/keep"]}}`)
-	must("", "delete", "nrr", "leaving", "--wait=false")
+	r.patch(t, "leaving", `{"metadata": {"finalizers": ["example.com/keep"]}}`)
+	r.delete(t, "leaving")
 	in := func(operator, values string) string {
 		return fmt.Sprintf(`{"matchExpressions": [{"key": "role", "operator": %q, "values": [%s]}]}`, operator, values)
 	}
@@ -151,18 +153,20 @@ func testRulesOfPeople(t *testing.T, c *cluster.Cluster) {
 			eventually(t, name+" is not refused: "+failure, func() bool { failure = create(name, test.key, test.selector, test.more); return failure == "" })
 		}
 		if failure == "" { // each is tried by itself
-			must("", "delete", "nrr", name)
+			r.delete(t, name)
 		}
 	}
 	if failure := create("first", "a", worker, ""); strings.Contains(failure, "rule-conflicts") && !strings.Contains(failure, "NodeReadinessRule second") || failure == "" {
 		t.Errorf("a rule that is there: %q", failure)
 	}
 	for _, name := range []string{"first", "second"} {
-		must("", "patch", "nrr", name, "--type=merge", "--patch", `{"metadata": {"finalizers": ["readiness.node.x-k8s.io/cleanup-taints"]}}`)
-		must("", "patch", "nrr", name, "--type=merge", "--patch", `{"spec": {"dryRun": true}}`)
-		must("", "patch", "nrr", name, "--type=merge", "--patch", `{"spec": {"dryRun": false}}`)
+		r.patch(t, name, `{"metadata": {"finalizers": ["readiness.node.x-k8s.io/cleanup-taints"]}}`)
+		r.patch(t, name, `{"spec": {"dryRun": true}}`)
+		r.patch(t, name, `{"spec": {"dryRun": false}}`)
 	}
-	must("", "delete", "nrr", "first", "--wait=false")
-	must("", "patch", "nrr", "first", "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
-	eventually(t, "a deleted rule goes", func() bool { _, failure := run("", "get", "nrr", "first"); return failure != "" })
+	r.delete(t, "first")
+	r.patch(t, "first", `{"metadata": {"finalizers": null}}`)
+	if _, err := r.rules.Get(t.Context(), "first", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a deleted rule stays: %v", err)
+	}
 }

@@ -5,24 +5,23 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 )
 
 // Who creates a rule that evicts pods is warned, in NRC's words, and not refused.
 func testWarningsAboutRules(t *testing.T, c *cluster.Cluster) {
-	installOn(t, c, "")
-	if _, stderr, err := kubectl(t, c, "", "wait", "--for=condition=Established", "crd/nodereadinessrules.readiness.node.x-k8s.io", "--timeout=60s"); err != nil {
-		t.Fatal(stderr)
-	}
+	r := resourcesOn(c)
 	create := func(name, mode, effect string) (warned string) {
 		t.Helper()
-		_, stderr, err := kubectl(t, c, `{"apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule", "metadata": {"name": "`+name+`"}, "spec": {
+		warned, err := r.create(t, r.rules, `{"apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule", "metadata": {"name": "`+name+`"}, "spec": {
 			"nodeSelector": {"matchLabels": {"a": "b"}}, "enforcementMode": "`+mode+`", "conditions": [{"type": "c", "requiredStatus": "True"}],
-			"taint": {"key": "readiness.k8s.io/`+name+`", "effect": "`+effect+`"}}}`, "create", "-f", "-")
+			"taint": {"key": "readiness.k8s.io/`+name+`", "effect": "`+effect+`"}}}`)
 		if err != nil {
-			t.Fatalf("%s: %s", name, stderr)
+			t.Fatalf("%s: %v", name, err)
 		}
-		return stderr
+		return warned
 	}
 	const caution = "CAUTION: NoExecute with continuous mode evicts pods when conditions fail, risking workload disruption. Consider NoSchedule or bootstrap-only"
 	const note = "NOTE: NoExecute will evict existing pods without tolerations. Ensure critical system pods have appropriate tolerations"
@@ -40,8 +39,11 @@ func testWarningsAboutRules(t *testing.T, c *cluster.Cluster) {
 	if warned := create("harmless", "continuous", "NoSchedule"); warned != "" {
 		t.Errorf("without eviction: %q", warned)
 	}
-	if _, stderr, err := kubectl(t, c, "", "patch", "nrr", "evicting-once", "--type=merge", "-p", `{"spec":{"dryRun":true}}`); err != nil || stderr != "" {
-		t.Errorf("a change: %q, %v", stderr, err)
+	if warned := r.patch(t, "evicting-once", `{"spec":{"dryRun":true}}`); warned != "" {
+		t.Errorf("a change: %q", warned)
+	}
+	if err := r.rules.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
 	}
 	for _, values := range []string{"rules: {warnings: false}", "controller: {config: {rules: {enabled: false}}}"} {
 		for _, o := range render(t, values) {

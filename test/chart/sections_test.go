@@ -84,6 +84,8 @@ func TestQuotaByTheAPIsOfGKE(t *testing.T) {
 		"GKE, an older version":     {"", "networking.gke.io/v1beta2", true},
 		"GKE, its kind":             {"", "networking.gke.io/v1/ManagedCertificate", true},
 		"GKE, where it is not made": {"criticalPodsQuota: {enabled: false}", "networking.gke.io/v1", false},
+		"GKE, in DaemonSet mode":    {"deploymentMode: daemonset", "networking.gke.io/v1", true},
+		"everywhere":                {"criticalPodsQuota: {enabled: true}", "networking.k8s.io/v1", true},
 		"another group":             {"", "networking.k8s.io/v1", false},
 		"one with the same end":     {"", "x.networking.gke.io/v1", false},
 	} {

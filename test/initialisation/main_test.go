@@ -4,12 +4,10 @@
 package initialisation
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,7 +22,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
-	"github.com/kube-node-ready/kube-node-ready/test/inputs"
+	"github.com/kube-node-ready/kube-node-ready/test/helmrender"
 )
 
 const (
@@ -111,23 +109,14 @@ func (w *world) must(_ any, err error) {
 // rendered is the chart's rights, and the configuration that it would mount, for values of these files and what else is given.
 func (w *world) rendered(extra string, values ...string) (rights []byte, config map[string]any) {
 	w.Helper()
-	helm, err := cluster.Tool("helm")
-	w.must(nil, err)
-	inputs.Track(w, chart)
-	args := []string{"template", "kube-node-ready", chart, "--namespace", install.Namespace, "--kube-version", "1.36.0", "--values", "-"}
+	all := []string{extra}
 	for _, v := range values {
-		args = append(args, "--values", v)
+		all = append(all, file(v))
 	}
-	cmd := exec.CommandContext(w.ctx, helm, args...)
-	var failure bytes.Buffer
-	cmd.Stdin, cmd.Stderr = strings.NewReader(extra), &failure
-	out, err := cmd.Output()
-	if err != nil {
-		w.Fatalf("helm template: %v: %s", err, &failure)
-	}
-	config, err = install.Configuration(out)
+	out := helmrender.Chart(w, install.Namespace, all)
+	config, err := install.Configuration([]byte(out))
 	w.must(nil, err)
-	for document := range strings.SplitSeq("\n"+string(out), "\n---\n") {
+	for document := range strings.SplitSeq("\n"+out, "\n---\n") {
 		var o struct{ Kind string }
 		w.must(nil, yaml.Unmarshal([]byte(document), &o))
 		switch o.Kind {

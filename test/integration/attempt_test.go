@@ -20,7 +20,7 @@ func TestRaceStoppedLeaderDoesNothingWhenItWakes(t *testing.T) {
 	}
 	s.becomes(names[0], "verified by the successor", isVerified)
 	// The old one goes on with a queue full of nodes of which it has seen nothing.
-	for i := range 20 {
+	for i := range 10 {
 		names = append(names, s.node(fmt.Sprint(100+i)).Name)
 	}
 	old.Signal(syscall.SIGCONT)

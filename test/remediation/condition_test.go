@@ -17,13 +17,15 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
+	"github.com/kube-node-ready/kube-node-ready/test/missing"
 )
 
 func isAsked(n *corev1.Node) bool    { return asked(n) }
 func isNotAsked(n *corev1.Node) bool { return !asked(n) }
 
-// Each reason for the condition to be absent makes it go within one look, and is the only difference to a node that keeps
-// it.
+// Each reason for the condition to be absent makes it go within one look, and is the only difference to a node that
+// keeps it. That each of them is one is decided by internal/decide (TestRemediationCondition). By day one of each way in
+// which a cause comes about stands for the others.
 func TestConditionGoes(t *testing.T) {
 	all := &suite{T: t}
 	defer all.end()
@@ -43,17 +45,19 @@ func TestConditionGoes(t *testing.T) {
 		cause func(s *suite, node string)
 		// values change the configuration, for which the controller is started anew; empty for none.
 		values string
+		// night leaves the row to make test-nightly.
+		night bool
 		// once: the node gets the condition again when it fails again.
 		once bool
 		// after undoes the cause.
 		after func(s *suite, node string)
 	}{
 		{name: "the node passes", cause: func(s *suite, node string) { s.must(agent.Node(node).SetDNS(nodeagent.DNSWorks)) }},
-		{name: "skip", cause: marked(marks.AnnotationSkip)},
+		{name: "skip", night: true, cause: marked(marks.AnnotationSkip)},
 		{name: "do-not-delete", cause: marked(marks.AnnotationDoNotDelete)},
-		{name: "Cluster API's skip-remediation", cause: marked(marks.AnnotationCAPISkipRemediation)},
-		{name: "the record is removed", once: true, cause: func(s *suite, node string) { s.annotate(node, marks.AnnotationRecord, nil) }},
-		{name: "the record is unreadable", cause: func(s *suite, node string) {
+		{name: "Cluster API's skip-remediation", night: true, cause: marked(marks.AnnotationCAPISkipRemediation)},
+		{name: "the record is removed", night: true, once: true, cause: func(s *suite, node string) { s.annotate(node, marks.AnnotationRecord, nil) }},
+		{name: "the record is unreadable", night: true, cause: func(s *suite, node string) {
 			s.annotate(node, marks.AnnotationRecord, fmt.Sprintf(`{"nodeUID":%q,"attempts":-1}`, s.get(node).UID))
 		}},
 		{name: "a reboot", once: true, cause: func(s *suite, node string) { s.must(agent.Node(node).Reboot(s.Context())) }},
@@ -61,14 +65,17 @@ func TestConditionGoes(t *testing.T) {
 			s.pause(nil)
 			s.becomes(node, "asked for after the pause", isAsked)
 		}},
-		{name: "dryRun", values: remediation("dryRun: true")},
+		{name: "dryRun", night: true, values: remediation("dryRun: true")},
 		{name: "deleteFailedNodes off", values: "controller: {config: {nodeManagement: {deleteFailedNodes: false}}}\n"},
-		{name: "action delete", values: remediation("action: delete, maxDeletionsPerHour: 0")},
+		{name: "action delete", night: true, values: remediation("action: delete, maxDeletionsPerHour: 0")},
 		{name: "another type", values: remediation("condition: {type: example.com/Repair}")},
-		{name: "a selector", values: "controller: {config: {nodeManagement: {nodeSelector: {matchLabels: {included: 'true'}}}}}\n"},
+		{name: "a selector", night: true, values: "controller: {config: {nodeManagement: {nodeSelector: {matchLabels: {included: 'true'}}}}}\n"},
 		{name: "other checks", once: true, values: "controller: {config: {worker: {checkTimeoutSeconds: 3}}}\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			if row.night {
+				missing.Request(t, "NIGHTLY", "make test-nightly")
+			}
 			s := &suite{T: t, now: all.now, ordinal: 100 * (i + 1)}
 			defer func() { all.now = s.now }()
 			name := fmt.Sprint("goes-", i)

@@ -4,12 +4,10 @@
 package remediation
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +24,7 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/cluster"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/install"
 	"github.com/kube-node-ready/kube-node-ready/test/cluster/nodeagent"
-	"github.com/kube-node-ready/kube-node-ready/test/inputs"
+	"github.com/kube-node-ready/kube-node-ready/test/helmrender"
 )
 
 const (
@@ -116,22 +114,10 @@ controller:
 // and more, and starts the controller anew with their configuration.
 func (s *suite) install(more string) {
 	s.Helper()
-	helm, err := cluster.Tool("helm")
-	s.must(err)
-	inputs.Track(s, chart)
-	file := s.TempDir() + "/more.yaml"
-	s.must(os.WriteFile(file, []byte(more), 0o600))
-	cmd := exec.CommandContext(s.Context(), helm, "template", "kube-node-ready", chart, "--namespace", install.Namespace,
-		"--kube-version", "1.36.0", "--values", "-", "--values", file)
-	var failure bytes.Buffer
 	repository, tag, _ := strings.Cut(install.Image, ":")
-	cmd.Stdin, cmd.Stderr = strings.NewReader(fmt.Sprintf(base, repository, tag)), &failure
-	rendered, err := cmd.Output()
-	if err != nil {
-		s.Fatalf("helm template: %v: %s", err, &failure)
-	}
+	rendered := helmrender.Chart(s, install.Namespace, []string{fmt.Sprintf(base, repository, tag), more})
 	var limits []byte
-	for document := range strings.SplitSeq("\n"+string(rendered), "\n---\n") {
+	for document := range strings.SplitSeq("\n"+rendered, "\n---\n") {
 		var o struct{ Kind string }
 		s.must(yaml.Unmarshal([]byte(document), &o))
 		switch o.Kind {
@@ -143,7 +129,7 @@ func (s *suite) install(more string) {
 		s.now.Terminate(10 * time.Second)
 	}
 	s.must(install.Apply(s.Context(), control, limits))
-	configuration, err := install.Configuration(rendered)
+	configuration, err := install.Configuration([]byte(rendered))
 	s.must(err)
 	s.ordinal++
 	s.now, err = install.StartController(s.Context(), control, fmt.Sprint("controller-", s.ordinal), configuration)

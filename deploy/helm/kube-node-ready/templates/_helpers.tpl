@@ -157,8 +157,14 @@ metadata:
 {{- include "kube-node-ready.imageReference" (dict "repository" (include "kube-node-ready.repository" (dict "root" . "repository" $image.repository)) "digest" $image.digest "tag" ($image.tag | default .Chart.AppVersion)) -}}
 {{- end -}}
 
-{{/* The configuration file: controller.config over what the chart derives from other values, and "config" over both. */}}
+{{/* The configuration file, which is made once for all templates that ask for it: that is half of a rendering. */}}
 {{- define "kube-node-ready.config" -}}
+{{- if not (hasKey . "kubeNodeReadyConfig") }}{{ $_ := set . "kubeNodeReadyConfig" (include "kube-node-ready.madeConfig" .) }}{{ end -}}
+{{- .kubeNodeReadyConfig -}}
+{{- end -}}
+
+{{/* Its content: controller.config over what the chart derives from other values, and "config" over both. */}}
+{{- define "kube-node-ready.madeConfig" -}}
 {{- $derived := dict
   "worker" (dict
     "image" (include "kube-node-ready.workerImage" . | fromYaml)
