@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 
@@ -116,6 +118,7 @@ func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
 // A real API server, with the real operator's CRDs, admits every object of the chart, without a
 // warning and without an unknown field.
 func testAPIServerAdmitsTheChart(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
+	ctrl.SetLogger(logr.Discard()) // envtest's
 	for _, name := range []string{"probes", "gpu-operator"} {
 		createNamespace(t, client, name)
 	}
