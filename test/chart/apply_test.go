@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 
@@ -89,11 +91,10 @@ controller:
       env: [{name: A, value: b}]
 `
 
-// kubectl runs kubectl as administrator with the given input.
-func kubectl(t *testing.T, c *cluster.Cluster, input string, args ...string) (stdout, stderr string, err error) {
+// kubectl runs kubectl as administrator.
+func kubectl(t *testing.T, c *cluster.Cluster, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), tool("kubectl"), append([]string{"--kubeconfig", c.Kubeconfig()}, args...)...)
-	cmd.Stdin = strings.NewReader(input)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
@@ -117,6 +118,7 @@ func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
 // A real API server, with the real operator's CRDs, admits every object of the chart, without a
 // warning and without an unknown field.
 func testAPIServerAdmitsTheChart(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
+	ctrl.SetLogger(logr.Discard()) // envtest's
 	for _, name := range []string{"probes", "gpu-operator"} {
 		createNamespace(t, client, name)
 	}
@@ -176,16 +178,16 @@ func testNodePool(t *testing.T, c *cluster.Cluster) {
 	if _, err := envtest.InstallCRDs(c.Config(), envtest.CRDInstallOptions{CRDs: definitions}); err != nil {
 		t.Fatal(err)
 	}
-	_, stderr, err := kubectl(t, c, "", "apply", "--server-side", "--validate=strict", "-f", "../../examples/karpenter-nodepool.yaml")
+	_, stderr, err := kubectl(t, c, "apply", "--server-side", "--validate=strict", "-f", "../../examples/karpenter-nodepool.yaml")
 	if err != nil || stderr != "" {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	got, _, err := kubectl(t, c, "", "get", "nodepool", "default", "-o", "jsonpath={.spec.template.spec.startupTaints[0].key}")
+	got, _, err := kubectl(t, c, "get", "nodepool", "default", "-o", "jsonpath={.spec.template.spec.startupTaints[0].key}")
 	if err != nil || got != "node-ready/unverified" {
 		t.Errorf("the start-up taint is %q (%v)", got, err)
 	}
 	// For the notes of the installation, which follows.
-	if _, stderr, err := kubectl(t, c, "", "patch", "nodepool", "default", "--type=merge",
+	if _, stderr, err := kubectl(t, c, "patch", "nodepool", "default", "--type=merge",
 		"--patch", `{"spec":{"template":{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":"true"}}}}}`); err != nil {
 		t.Error(stderr)
 	}
@@ -231,7 +233,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 	if err != nil || kept.Data[ledger.KeyDeletions] != "[]" || kept.Data[ledger.KeySince] == "" {
 		t.Errorf("the ledger after an upgrade: %v, %v", kept.Data, err)
 	}
-	if _, stderr, err := kubectl(t, c, "", "-n", namespace, "annotate", "configmap", ledger.Name, ledger.AnnotationPaused+"=ticket 7"); err != nil {
+	if _, stderr, err := kubectl(t, c, "-n", namespace, "annotate", "configmap", ledger.Name, ledger.AnnotationPaused+"=ticket 7"); err != nil {
 		t.Fatal(stderr)
 	}
 	// --force replaces it by the chart's, and a pause with it. One without a beginning holds every deletion for as long as the limits look back.
@@ -247,7 +249,7 @@ func testLifecycle(t *testing.T, c *cluster.Cluster, client kubernetes.Interface
 	}
 
 	run("uninstall", "kube-node-ready")
-	left, stderr, err := kubectl(t, c, "", "get", "all,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,networkpolicies,resourcequotas,poddisruptionbudgets,servicemonitors,prometheusrules",
+	left, stderr, err := kubectl(t, c, "get", "all,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,networkpolicies,resourcequotas,poddisruptionbudgets,servicemonitors,prometheusrules",
 		"--all-namespaces", "--selector", "app.kubernetes.io/instance=kube-node-ready,app.kubernetes.io/managed-by=Helm", "--output", "name")
 	if err != nil {
 		t.Fatal(err, stderr)

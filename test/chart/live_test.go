@@ -89,7 +89,7 @@ func testInstallationRunsAndTheDashboardShowsIt(t *testing.T, c *cluster.Cluster
 	})
 	// One that somebody wants to look at: it stays, held.
 	add("spared", nodeagent.DNSRefuses)
-	if _, stderr, err := kubectl(t, c, "", "annotate", "node", "spared", "node-ready/do-not-delete=true"); err != nil {
+	if _, stderr, err := kubectl(t, c, "annotate", "node", "spared", "node-ready/do-not-delete=true"); err != nil {
 		t.Fatal(stderr)
 	}
 	eventually(t, "the deletion of node spared is held", func() bool {
@@ -174,7 +174,7 @@ func startCluster(t *testing.T, o cluster.Options) (*cluster.Cluster, kubernetes
 // beginLedger has the ledger begin long ago: one that was just made holds deletions for an hour.
 func beginLedger(t *testing.T, c *cluster.Cluster, namespace string) {
 	t.Helper()
-	if _, stderr, err := kubectl(t, c, "", "-n", namespace, "patch", "configmap", ledger.Name, "--type=merge",
+	if _, stderr, err := kubectl(t, c, "-n", namespace, "patch", "configmap", ledger.Name, "--type=merge",
 		`--patch={"data":{"deletions.json":"[]","since":"2026-01-01T00:00:00Z"}}`); err != nil {
 		t.Fatal(stderr)
 	}

@@ -32,7 +32,7 @@ func runMake(t *testing.T, args ...string) string {
 func testManifestIsApplied(t *testing.T, c *cluster.Cluster, client kubernetes.Interface) {
 	path := filepath.Join(t.TempDir(), "kube-node-ready.yaml")
 	runMake(t, "manifest", "MANIFEST="+path, "NAMESPACE=verification", "VALUES=--set controller.replicas=3")
-	if out, stderr, err := kubectl(t, c, "", "apply", "-f", path); err != nil {
+	if out, stderr, err := kubectl(t, c, "apply", "-f", path); err != nil {
 		t.Fatalf("%v\n%s%s", err, out, stderr)
 	}
 	d, err := client.AppsV1().Deployments("verification").Get(t.Context(), "kube-node-ready-controller", metav1.GetOptions{})
@@ -41,7 +41,7 @@ func testManifestIsApplied(t *testing.T, c *cluster.Cluster, client kubernetes.I
 	}
 	generations := func() string {
 		t.Helper()
-		out, stderr, err := kubectl(t, c, "", "get", "deployments,poddisruptionbudgets,validatingadmissionpolicies", "-A",
+		out, stderr, err := kubectl(t, c, "get", "deployments,poddisruptionbudgets,validatingadmissionpolicies", "-A",
 			"-o", "custom-columns=KIND:.kind,NAME:.metadata.name,GENERATION:.metadata.generation")
 		if err != nil || strings.Count(out, "\n") < 5 {
 			t.Fatalf("%v\n%s%s", err, out, stderr)
@@ -49,7 +49,7 @@ func testManifestIsApplied(t *testing.T, c *cluster.Cluster, client kubernetes.I
 		return out
 	}
 	before := generations()
-	if out, stderr, err := kubectl(t, c, "", "apply", "-f", path); err != nil || strings.Contains(out, " created\n") {
+	if out, stderr, err := kubectl(t, c, "apply", "-f", path); err != nil || strings.Contains(out, " created\n") {
 		t.Fatalf("applied again: %v\n%s%s", err, out, stderr)
 	}
 	if after := generations(); after != before {

@@ -273,7 +273,7 @@ func testPluginRoles(t *testing.T, c *cluster.Cluster, client kubernetes.Interfa
 	defer func() { _ = client.CoreV1().Nodes().Delete(t.Context(), node.Name, metav1.DeleteOptions{}) }()
 	held := fmt.Sprintf(`{"spec":{"holderIdentity":"a","leaseDurationSeconds":3600,"renewTime":%q}}`,
 		time.Now().UTC().Format(metav1.RFC3339Micro))
-	if _, stderr, err := kubectl(t, c, "", "-n", namespace, "patch", "lease", "kube-node-ready-controller", "--type=merge",
+	if _, stderr, err := kubectl(t, c, "-n", namespace, "patch", "lease", "kube-node-ready-controller", "--type=merge",
 		"--patch", held); err != nil {
 		t.Fatal(stderr)
 	}
