@@ -203,8 +203,8 @@ func (v *View) Hosts(ctx context.Context, n *corev1.Node) (bool, error) {
 	return len(pods) > 0, err
 }
 
-// AlteredProbes lists the control probes in the cache that were changed so that they are not ours any more, and that the
-// node of the name hosts. They must not be modified.
+// AlteredProbes lists the control probes in the cache that were changed so that they are not ours any more, and that
+// the node of the name hosts. They must not be modified.
 func (v *View) AlteredProbes(ctx context.Context, host string) (altered []corev1.Pod, err error) {
 	var list corev1.PodList
 	err = v.Cache.List(ctx, &list, client.InNamespace(v.Builder.Namespace), client.MatchingFields{indexAltered: host},
@@ -217,8 +217,8 @@ func (v *View) AlteredProbes(ctx context.Context, host string) (altered []corev1
 	return altered, err
 }
 
-// AlteredProbe returns the host of a control probe that was changed so that it is not ours any more, and whether the pod
-// is one.
+// AlteredProbe returns the host of a control probe that was changed so that it is not ours any more, and whether the
+// pod is one.
 func (v *View) AlteredProbe(p *corev1.Pod) (host string, altered bool) {
 	return workerpod.AlteredProbe(p, v.Builder.Namespace)
 }

@@ -104,9 +104,9 @@ func pinned(pod *corev1.Pod, node string) bool {
 	})
 }
 
-// AlteredProbe returns the host of a control probe that was changed so that it is not Ours any more: the name of the node
-// that it was made for. The probe still names its host in its annotation or its owner, and its own name derives from
-// that. For any other pod altered is false.
+// AlteredProbe returns the host of a control probe that was changed so that it is not Ours any more: the name of the
+// node that it was made for. The probe still names its host in its annotation or its owner, and its own name derives
+// from that. For any other pod altered is false.
 func AlteredProbe(pod *corev1.Pod, namespace string) (host string, altered bool) {
 	if pod.Namespace != namespace || Ours(pod, namespace, TargetOf(pod)) {
 		return "", false

@@ -163,7 +163,7 @@ func ProbeName(t Target, subject string) string {
 	return name("probe", t.Name, hash(t.UID, t.Name, subject), "0")
 }
 
-// probeNamed reports whether a name could be that of a probe on the node. Whose failure it was made for does not matter.
+// probeNamed reports whether a name could be that of a probe on the node, whosever failure it was made for.
 func probeNamed(pod, node string) bool {
 	like := ProbeName(Target{Name: node}, "")
 	end := strings.LastIndex(like, "-")

@@ -68,8 +68,8 @@ func (r *Reconciler) probe(ctx context.Context, d decision) error {
 }
 
 // deleteAltered deletes the control probes on a node that were changed so that they are not ours any more. Whoever
-// creates such a probe deletes it at once. If the process ends in between, or the deletion is refused, the failure may be
-// recorded without another probe, and then nobody asks for the name again. The node itself may be gone.
+// creates such a probe deletes it at once. If the process ends in between, or the deletion is refused, the failure may
+// be recorded without another probe, and then nobody asks for the name again. The node itself may be gone.
 func (r *Reconciler) deleteAltered(ctx context.Context, host string) error {
 	cached, err := r.View.AlteredProbes(ctx, host)
 	errs := []error{err}

@@ -293,8 +293,8 @@ func pastDeadline(n *corev1.Node) bool {
 	})
 }
 
-// podHandler enqueues the node that a worker pod's change can concern. A pod that is not ours takes no slot, and enqueues
-// nothing but the host of a control probe that was changed.
+// podHandler enqueues the node that a worker pod's change can concern. A pod that is not ours takes no slot, and
+// enqueues nothing but the host of a control probe that was changed.
 func (r *Reconciler) podHandler() handler.EventHandler {
 	created := func(pod *corev1.Pod, q queue) {
 		if r.View.Ours(pod) {
