@@ -51,7 +51,7 @@ func awaitResult(in Input, ev Evidence, pod workerpod.Observation, now time.Time
 		return ends(attempt.NewInconclusive(attempt.ReasonNodeLost, "the kubelet stopped reporting before the worker ended"))
 	case past && pod.Terminating:
 		return ends(podDeleted())
-	case slowToStart(in, pod, past, now) && ev.Warning == nil:
+	case slowToStart(pod, past, now) && ev.Warning == nil:
 		return Plan{Need: NeedWarning}
 	case past:
 		return evaluate(in, ev, pod, end, timeUp(in, ev, pod, end, now), now)
@@ -103,7 +103,7 @@ func inProgress(in Input, ev Evidence, pod workerpod.Observation, end, now time.
 
 // slowToStart reports whether a pod has not started for slowStart, or within its time (past), so that its message says
 // what its kubelet reports. Nobody reports more about a pod that is unschedulable or terminating.
-func slowToStart(in Input, pod workerpod.Observation, past bool, now time.Time) bool {
+func slowToStart(pod workerpod.Observation, past bool, now time.Time) bool {
 	return pod.State == workerpod.Pending && pod.Unschedulable == "" && !pod.Terminating &&
 		(past || !now.Before(pod.Seen.First.Add(slowStart)))
 }
