@@ -96,7 +96,7 @@ func (s *sight) read(contentType string, r io.ReadCloser) {
 	if !ok || info.StreamSerializer == nil {
 		return
 	}
-	frames := streaming.NewDecoder(info.StreamSerializer.Framer.NewFrameReader(io.NopCloser(r)), info.StreamSerializer.Serializer)
+	frames := streaming.NewDecoder(info.StreamSerializer.NewFrameReader(io.NopCloser(r)), info.StreamSerializer.Serializer)
 	for events := restwatch.NewDecoder(frames, scheme.Codecs.UniversalDeserializer()); ; {
 		what, o, err := events.Decode()
 		if err != nil {
@@ -175,7 +175,7 @@ func TestSight(t *testing.T) {
 func nodesWatched(t *testing.T, mediaType string) []byte {
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
 	var b bytes.Buffer
-	frames := info.StreamSerializer.Framer.NewFrameWriter(&b)
+	frames := info.StreamSerializer.NewFrameWriter(&b)
 	into := scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion)
 	for _, e := range []watch.Event{{Type: watch.Added, Object: nodeAt("u", "5")}, {Type: watch.Modified, Object: nodeAt("u", "7")}, {Type: watch.Bookmark, Object: nodeAt("", "9")}} {
 		raw, err := runtime.Encode(into, e.Object)
@@ -183,7 +183,7 @@ func nodesWatched(t *testing.T, mediaType string) []byte {
 			t.Fatal(err)
 		}
 		event := &metav1.WatchEvent{Type: string(e.Type), Object: runtime.RawExtension{Raw: raw}}
-		if err := info.StreamSerializer.Serializer.Encode(event, frames); err != nil {
+		if err := info.StreamSerializer.Encode(event, frames); err != nil {
 			t.Fatal(err)
 		}
 	}
