@@ -26,7 +26,7 @@ import (
 // decides by itself: of the product it takes names and the form of what is written.
 type checker struct {
 	settings settings
-	// showed reports whether a watch showed a leader a version of a node within some time; see sight. Nil: it did.
+	// showed reports whether a watch showed a leader a version of a node within some time; see shownVersions. Nil: it did.
 	showed func(leader string, node types.UID, from, before int64, since, until time.Time) bool
 
 	mu       sync.Mutex

@@ -37,7 +37,7 @@ var answers = []int{http.StatusConflict, http.StatusTooManyRequests, http.Status
 // proxy stands between one replica of the controller and the API server.
 type proxy struct {
 	url   string
-	sight sight
+	shown shownVersions
 
 	mu      sync.Mutex
 	weather weather
@@ -68,7 +68,7 @@ func (p *proxy) begin(rng *rand.Rand, t *tally) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rng, p.tally, p.weather = rng, t, weather{}
-	p.sight.forget()
+	p.shown.forget()
 	p.ctx, p.cut = context.WithCancel(context.Background())
 }
 
@@ -156,7 +156,7 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 	defer context.AfterFunc(l.ctx, cancel)()
 	r = r.WithContext(ctx)
 	if r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/leases") {
-		p.sight.electing(r)
+		p.shown.electing(r)
 	}
 	switch {
 	case l.refused:
@@ -216,7 +216,7 @@ func (l *lagging) Write(b []byte) (int, error) {
 		return n, err
 	}
 	if l.shows == nil {
-		l.shows = p.sight.follow(l.Header().Get("Content-Type"))
+		l.shows = p.shown.follow(l.Header().Get("Content-Type"))
 	}
 	_, err = l.shows.Write(b)
 	return n, err

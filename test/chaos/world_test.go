@@ -97,7 +97,7 @@ type replica struct {
 	program, log, file string
 	ports              []int
 	args               []string
-	sight              *sight
+	shown              *shownVersions
 
 	mu  sync.Mutex
 	now *process.Process
@@ -178,7 +178,7 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, only []st
 		}
 		name := fmt.Sprintf("seed-%d-replica-%d", seed, i)
 		file := filepath.Join(s.cluster.Dir(), name+".yaml")
-		w.replicas[i] = &replica{program: program, log: s.cluster.LogFile(name), file: file, ports: ports, sight: &s.proxies[i].sight, args: []string{"--config", file, "--kubeconfig", s.configs[i]}}
+		w.replicas[i] = &replica{program: program, log: s.cluster.LogFile(name), file: file, ports: ports, shown: &s.proxies[i].shown, args: []string{"--config", file, "--kubeconfig", s.configs[i]}}
 		if err := w.replicas[i].configure(w.settings); err != nil {
 			return nil, err
 		}
@@ -242,7 +242,7 @@ func (w *world) supervise(r *replica) error {
 		if err != nil {
 			return err
 		}
-		r.sight.forget()
+		r.shown.forget()
 		r.mu.Lock()
 		p, err := w.cluster.Processes().Start(process.Spec{Path: r.program, Args: r.args, Env: []string{"POD_NAMESPACE=" + namespace}, Stdout: log, Stderr: log})
 		r.now = p

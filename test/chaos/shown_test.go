@@ -23,9 +23,9 @@ import (
 // nodesPath is the path of the watch of nodes.
 const nodesPath = "/api/v1/nodes"
 
-// sight is what the watches of nodes have shown a controller process, as its proxy let it through. A watch that lags
-// shows a change late, and one that begins anew does not show what came and went meanwhile.
-type sight struct {
+// shownVersions is what the watches of nodes have shown a controller process, as its proxy let it through. A watch
+// that lags shows a change late, and one that begins anew does not show what came and went meanwhile.
+type shownVersions struct {
 	mu    sync.Mutex
 	shown map[types.UID][]version
 	lease []byte // as the process wrote it last, with its identity
@@ -38,21 +38,21 @@ type version struct {
 }
 
 // forget begins with a process that has seen nothing.
-func (s *sight) forget() {
+func (s *shownVersions) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shown, s.lease = map[types.UID][]version{}, nil
 }
 
 // elects notes what the process writes in the Lease.
-func (s *sight) elects(lease []byte) {
+func (s *shownVersions) elects(lease []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lease = lease
 }
 
 // electing notes what a request of the process writes in the Lease.
-func (s *sight) electing(r *http.Request) {
+func (s *shownVersions) electing(r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
 		s.elects(body)
@@ -61,7 +61,7 @@ func (s *sight) electing(r *http.Request) {
 }
 
 // isOf reports whether the process has this identity.
-func (s *sight) isOf(holder string) bool {
+func (s *shownVersions) isOf(holder string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return holder != "" && bytes.Contains(s.lease, []byte(holder))
@@ -69,7 +69,7 @@ func (s *sight) isOf(holder string) bool {
 
 // showed reports whether a watch showed a version of the node from one revision up to before another, within this time.
 // A zero time is no limit.
-func (s *sight) showed(node types.UID, from, before int64, since, until time.Time) bool {
+func (s *shownVersions) showed(node types.UID, from, before int64, since, until time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, v := range s.shown[node] {
@@ -81,7 +81,7 @@ func (s *sight) showed(node types.UID, from, before int64, since, until time.Tim
 }
 
 // follow returns a writer for the bytes of a watch's answer, after they are passed on. Close it where the answer ends.
-func (s *sight) follow(contentType string) io.WriteCloser {
+func (s *shownVersions) follow(contentType string) io.WriteCloser {
 	r, w := io.Pipe()
 	go func() {
 		s.read(contentType, r)
@@ -90,7 +90,7 @@ func (s *sight) follow(contentType string) io.WriteCloser {
 	return w
 }
 
-func (s *sight) read(contentType string, r io.ReadCloser) {
+func (s *shownVersions) read(contentType string, r io.ReadCloser) {
 	mediaType, _, _ := mime.ParseMediaType(contentType)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
 	if !ok || info.StreamSerializer == nil {
@@ -118,21 +118,21 @@ func (s *sight) read(contentType string, r io.ReadCloser) {
 	}
 }
 
-// showed reports whether a watch showed the process that leads a version of the node; see sight. Where no process is known
+// showed reports whether a watch showed the process that leads a version of the node; see shownVersions. Where no process is known
 // to lead, none did.
 func (s *stage) showed(holder string, node types.UID, from, before int64, since, until time.Time) bool {
 	for _, p := range s.proxies {
-		if p.sight.isOf(holder) {
-			return p.sight.showed(node, from, before, since, until)
+		if p.shown.isOf(holder) {
+			return p.shown.showed(node, from, before, since, until)
 		}
 	}
 	return false
 }
 
 // What a watch shows is read in both forms that a client may ask for, however its bytes come.
-func TestSight(t *testing.T) {
+func TestShownVersions(t *testing.T) {
 	for _, mediaType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
-		var s sight
+		var s shownVersions
 		s.forget()
 		began := time.Now()
 		w := s.follow(mediaType + ";stream=watch")
