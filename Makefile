@@ -52,7 +52,7 @@ TEST_GOGC ?= 400
 # go vet is a part of make lint, and no debugger looks at a test's program: without both, a run that has nothing cached computes a tenth less.
 TEST_FLAGS := -vet=off -ldflags "-s -w" -timeout 20m
 # test/integration, whose workers ask an API server that must answer within seconds, comes once those that compute most are done.
-LONG_TESTS := ./test/chart ./internal/controller/deletion ./internal/controller/node ./internal/rules ./test/chaos ./test/remediation ./test/admission ./test/integration ./test/rules ./test/initialisation
+LONG_TESTS := ./test/chart ./internal/controller/remediation ./internal/controller/node ./internal/rules ./test/chaos ./test/remediation ./test/admission ./test/integration ./test/rules ./test/initialisation
 
 # Of at most three failed tests each is run once more. One that passes then is flaky, which this file reports, and never hidden.
 FLAKY := .cache/flaky.txt

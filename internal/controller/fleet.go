@@ -141,7 +141,7 @@ func (f *Fleet) seed(ctx context.Context) error {
 // fleetPage is how many nodes are read at once, and so held in memory with 10 to 20 KiB each.
 const fleetPage = 250
 
-// ReadSummaries lists the fleet as the API server has it. A deletion cannot rely on the cache: if its watch lags in an
+// ReadSummaries lists the fleet as the API server has it. An action cannot rely on the cache: if its watch lags in an
 // outage, it shows failed nodes as healthy.
 func (f *Fleet) ReadSummaries(ctx context.Context, live client.Reader) ([]decide.NodeSummary, error) {
 	var nodes []decide.NodeSummary

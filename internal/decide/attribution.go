@@ -62,7 +62,7 @@ func subjectOf(in Input, number int32) string { return fmt.Sprintf("%s/%d", in.N
 // The probes of the group run on its nodes, and failures share them.
 func ProbeGroup(in Input) string { return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile) }
 
-// probeGroupElsewhere names the probes for nodes of the group that run in another pool, as one may before a deletion.
+// probeGroupElsewhere names the probes for nodes of the group that run in another pool, as one may before an action.
 func probeGroupElsewhere(in Input) string {
 	return workerpod.Group(in.Node.Owner.Pool, in.Profile.Profile, "elsewhere")
 }
@@ -212,7 +212,7 @@ func settle(in Input, ev Evidence, p Plan, f failure, now time.Time) Plan {
 }
 
 // controlNode chooses the verified node for a probe. It has the same profile, because the checks may not suit another
-// one, and is in the same pool: for the gate of a node that worked always, for a deletion if possible. One of the
+// one, and is in the same pool: for the gate of a node that worked always, for an action if possible. One of the
 // node's architecture comes first, because an image may lack the other, then one in its zone. Each attempt gets a
 // different control node, so that one faulty node cannot decide every comparison.
 func controlNode(in Input, fleet []NodeSummary, number int32, tried map[string]bool) (NodeSummary, bool) {

@@ -17,7 +17,7 @@ func lookAtBackingOff(in Input, _ Evidence, now time.Time) Plan {
 	return p
 }
 
-// maxFailureAge is the greatest age at which a failure may lead to a deletion. Another attempt must confirm an older
+// maxFailureAge is the greatest age at which a failure may lead to an action. Another attempt must confirm an older
 // failure. It is the default of exhaustedRetrySeconds.
 const maxFailureAge = 10 * time.Minute
 
@@ -118,7 +118,7 @@ func sharedCap(in Input, shared int32) config.Reconciliation {
 	switch {
 	case gateAtStake(in):
 		longest = min(cmp.Or(longest, maxFailureAge), max(sharingLeast, time.Duration(in.Sharing)*sharingEvery))
-	case !probesBeforeDeletion(in.Config):
+	case !probesBeforeRemediation(in.Config):
 		return rc
 	}
 	most := int64(max(rc.MaxBackoffSeconds, int32(longest/time.Second)))
@@ -129,7 +129,7 @@ func sharedCap(in Input, shared int32) config.Reconciliation {
 }
 
 // exhaustedRetry is how long an exhausted node waits for its next attempt, or 0 if there is none. With deletion on, the
-// wait is short enough for an attempt to confirm a failure before it is too old to lead to a deletion.
+// wait is short enough for an attempt to confirm a failure before it is too old to lead to an action.
 func exhaustedRetry(c *config.Config) time.Duration {
 	wait := max(0, time.Duration(c.Reconciliation.ExhaustedRetrySeconds)*time.Second)
 	if c.NodeManagement.DeleteFailedNodes && (wait == 0 || wait > maxFailureAge) {

@@ -55,7 +55,7 @@ func deadlinePassed(in Input, now time.Time) bool {
 }
 
 // ReportsDeadlineExceeded reports whether the node's condition is DeadlineExceeded. It serves people, metrics and the
-// counts of unhealthy nodes. Deletions depend on the deadline itself.
+// counts of unhealthy nodes. Actions depend on the deadline itself.
 func ReportsDeadlineExceeded(in Input) bool {
 	return in.Node.Condition != nil && in.Node.Condition.Reason == marks.ReasonDeadlineExceeded
 }

@@ -42,7 +42,7 @@ const (
 	RankProgress Rank = iota
 	// RankOutcome is for results of verifications, which the node's condition also shows.
 	RankOutcome
-	// RankDecision is for deletions and holds, because a deleted node has no condition.
+	// RankDecision is for actions and holds, because a deleted node has no condition.
 	RankDecision
 )
 

@@ -22,7 +22,7 @@ func lookAtExhausted(in Input, ev Evidence, now time.Time) Plan {
 	return p
 }
 
-// remediationDue reports whether a failed node may be deleted next. A node that is already leaving is removed by
+// remediationDue reports whether an action on a failed node may be next. A node that is already leaving is removed by
 // others.
 func remediationDue(in Input) bool {
 	r := in.Node.Record
@@ -30,7 +30,7 @@ func remediationDue(in Input) bool {
 		(r.Deletion != nil || !budgetOf(in).first && spentAll(in) && r.LastOutcome == attempt.Failed)
 }
 
-// failureConfirmed reports whether the last failure may lead to a deletion: it exhausted the retries, it is recent, and
+// failureConfirmed reports whether the last failure may lead to an action: it exhausted the retries, it is recent, and
 // a control probe passed beside it. Otherwise another attempt comes first.
 func failureConfirmed(in Input, now time.Time) bool {
 	r := in.Node.Record
@@ -38,7 +38,7 @@ func failureConfirmed(in Input, now time.Time) bool {
 		r.LastOutcome == attempt.Failed && recent(r.LastTime, now) && (!needsControlProbe(in) || r.Probed)
 }
 
-// recent reports whether a finding from the given time may lead to a deletion without another attempt.
+// recent reports whether a finding from the given time may lead to an action without another attempt.
 func recent(at *time.Time, now time.Time) bool {
 	return at != nil && !at.After(now.Add(clockTolerance)) && now.Sub(*at) < maxFailureAge
 }

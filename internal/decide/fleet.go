@@ -25,8 +25,8 @@ type NodeSummary struct {
 	CanHostProbe bool
 	// Verified is when it last passed; zero for never.
 	Verified time.Time
-	// DeletionIntended: its record contains an intended deletion, or a condition asks a repairer to act on it.
-	DeletionIntended bool
+	// RemediationIntended: its record contains an intended deletion, or a condition asks a repairer to act on it.
+	RemediationIntended bool
 	// Settled is the result of the function Settled.
 	Settled bool
 }
@@ -39,10 +39,10 @@ func (m NodeSummary) target() workerpod.Target {
 // SummaryOf summarises a node.
 func SummaryOf(in Input) NodeSummary {
 	f, r := in.Node, in.Node.Record
-	acted := r.Deletion != nil || len(f.RemediationConditions) > 0
+	intended := r.Deletion != nil || len(f.RemediationConditions) > 0
 	return NodeSummary{Name: f.Name, UID: f.UID, BootID: f.BootID, Created: f.Created,
 		Pool: f.Owner.Pool, Zone: f.Zone, Arch: f.Arch, Profile: in.Profile.Profile,
-		Excluded: !Eligible(in) || f.Leaving != "" && !acted, DeletionIntended: acted,
+		Excluded: !Eligible(in) || f.Leaving != "" && !intended, RemediationIntended: intended,
 		Settled:  Settled(in),
 		Verified: ptr.Deref(r.VerifiedTime, time.Time{}),
 		Unhealthy: r.Attempts > 0 && r.LastOutcome != attempt.Passed && r.Checks == in.Checks ||
@@ -53,14 +53,14 @@ func SummaryOf(in Input) NodeSummary {
 	}
 }
 
-// Counts are the numbers that the limits on deletions compare. They are the same for every node, so one pass over the
+// Counts are the numbers that the limits on remediation compare. They are the same for every node, so one pass over the
 // fleet serves all held nodes.
 type Counts struct {
 	groups map[group]count
 	// healthy says, by UID, whether a node counts as healthy.
 	healthy map[string]bool
-	// deleting are the nodes that still exist although their deletion was decided, in the order of the fleet.
-	deleting []deletingNode
+	// inFlight are the nodes that still exist although an action on them was let through, in the order of the fleet.
+	inFlight []nodeInFlight
 }
 
 // group identifies nodes that are counted together: those of a NodePool, those of a zone or, if both are empty, all.
@@ -87,9 +87,9 @@ type tally struct {
 	created, deleted []time.Time
 }
 
-// deletingNode is a node that is being deleted, and the pools in which it counts. These are the pool of its ledger
-// entry and, if its record contains the deletion, its own pool. began is the time of the entry; zero for none.
-type deletingNode struct {
+// nodeInFlight is a node that is being deleted or repaired, and the pools in which it counts. These are the pool of its
+// ledger entry and, if the remediation shows on it, its own pool. began is the time of the entry; zero for none.
+type nodeInFlight struct {
 	name, uid string
 	pools     []string
 	began     time.Time
@@ -119,11 +119,11 @@ func CountNodes(fleet []NodeSummary, entries []ledger.Entry, window time.Duratio
 		if d, ok := inLedger[m.UID]; ok && !m.Verified.After(d.Time.Time) { // after an action the node may pass
 			pools, began = append(pools, d.Pool), d.Time.Time
 		}
-		if m.DeletionIntended && !m.Excluded {
+		if m.RemediationIntended && !m.Excluded {
 			pools = append(pools, m.Pool)
 		}
 		if len(pools) > 0 {
-			c.deleting = append(c.deleting, deletingNode{name: m.Name, uid: m.UID, pools: pools, began: began})
+			c.inFlight = append(c.inFlight, nodeInFlight{name: m.Name, uid: m.UID, pools: pools, began: began})
 		}
 		if m.Excluded {
 			excluded[m.UID] = true

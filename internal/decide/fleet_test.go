@@ -34,7 +34,7 @@ func TestSummaryOf(t *testing.T) {
 		"a released control plane": {verified(controlplane), false, true, false},
 	} {
 		m := SummaryOf(tc.in)
-		if m.Excluded == tc.ok || m.Name != "n" || tc.ok && (m.Unhealthy != tc.unhealthy || m.CanHostProbe != tc.control) || m.DeletionIntended {
+		if m.Excluded == tc.ok || m.Name != "n" || tc.ok && (m.Unhealthy != tc.unhealthy || m.CanHostProbe != tc.control) || m.RemediationIntended {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
@@ -43,11 +43,11 @@ func TestSummaryOf(t *testing.T) {
 	for name, in := range map[string]Input{
 		"deleted": failing(5, leaving, intended), "a repairer acts on it": failing(5, leaving, carrying(required)),
 	} {
-		if m := SummaryOf(in); m.Excluded || !m.Unhealthy || !m.DeletionIntended {
+		if m := SummaryOf(in); m.Excluded || !m.Unhealthy || !m.RemediationIntended {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
-	if !m.DeletionIntended || m.Zone != "z" || m.Pool != "pool" || m.Profile != "gpu" || m.UID != "u1" || m.BootID != "b1" || !m.Created.Equal(now) {
+	if !m.RemediationIntended || m.Zone != "z" || m.Pool != "pool" || m.Profile != "gpu" || m.UID != "u1" || m.BootID != "b1" || !m.Created.Equal(now) {
 		t.Errorf("%+v", m)
 	}
 }

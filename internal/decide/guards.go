@@ -66,7 +66,7 @@ func Guards() []Guard {
 			paused},
 		{GuardMaxDeletionsPerHour, []Need{NeedLedger},
 			"the limit of actions in the last hour is reached, or the ledger cannot be read or is less than an hour old",
-			deletedPerHour},
+			actionsPerHour},
 		{GuardMaxUnhealthy, []Need{NeedCounts},
 			"too many nodes of the NodePool, or of the cluster, failed or were deleted within the window",
 			unhealthy},
@@ -203,7 +203,7 @@ func reportOnly(in Input, ev Evidence, _ time.Time) string {
 // LookBack is how far back the guards count actions: an hour, or the window if that is longer.
 func LookBack(r config.Remediation) time.Duration { return max(time.Hour, r.Window.Duration) }
 
-func deletedPerHour(in Input, ev Evidence, now time.Time) string {
+func actionsPerHour(in Input, ev Evidence, now time.Time) string {
 	if ev.Ledger.Problem != "" {
 		return ev.Ledger.Problem
 	}
@@ -214,7 +214,7 @@ func deletedPerHour(in Input, ev Evidence, now time.Time) string {
 			"until %s",
 			ev.Ledger.CompleteSince.UTC().Format(time.RFC3339), known.UTC().Format(time.RFC3339))
 	}
-	if _, counted := began(in, ev, now); counted {
+	if _, begun := began(in, ev, now); begun {
 		return "" // the limit counted it then
 	}
 	limit, n := *r.MaxDeletionsPerHour, int32(0)
@@ -236,7 +236,7 @@ func began(in Input, ev Evidence, now time.Time) (at time.Time, ok bool) {
 	if ev.Ledger == nil { // earlier guards load it
 		return time.Time{}, false
 	}
-	if e := entered(in, *ev.Ledger, targetKind(in, ev), now); e != nil {
+	if e := remediationEntry(in, *ev.Ledger, targetKind(in, ev), now); e != nil {
 		return e.Time.Time, true
 	}
 	if !condition || !carriesCondition(in) {
@@ -286,14 +286,14 @@ func tooMany(in Input, ev Evidence, field string, limit *intstr.IntOrString, of 
 // maxNamed is how many nodes a message names.
 const maxNamed = 3
 
-// inFlight counts the nodes that still exist although their deletion is in the ledger or in their record. A deletion
-// that hangs, for example on a finalizer or an endless drain, blocks the next deletion. The record blocks it until the
+// inFlight counts the nodes that still exist although an action on them is in the ledger or shows on them. A deletion
+// that hangs, for example on a finalizer or an endless drain, blocks the next action. The record blocks it until the
 // node is gone, and the ledger blocks it for the window. An action that was let through is held by earlier ones only.
 func inFlight(in Input, ev Evidence, now time.Time) string {
 	var names []string
-	at, counted := began(in, ev, now)
-	for _, n := range ev.Counts.deleting {
-		if n.uid != in.Node.UID && (!counted || n.began.Before(at)) &&
+	at, begun := began(in, ev, now)
+	for _, n := range ev.Counts.inFlight {
+		if n.uid != in.Node.UID && (!begun || n.began.Before(at)) &&
 			slices.ContainsFunc(n.pools, func(pool string) bool { return samePool(in, pool) }) {
 			names = append(names, n.name)
 		}

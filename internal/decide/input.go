@@ -72,7 +72,7 @@ type Input struct {
 	// GroupPassed is when a verification or control probe of the node's group last passed and made the node's next attempt
 	// due, on this process's clock; zero for never. See Waits.
 	GroupPassed time.Time
-	// DryRunDone: this is a dry run, and the node's attempt has ended or its deletion was decided.
+	// DryRunDone: this is a dry run, and the node's attempt has ended or its remediation was decided.
 	DryRunDone bool
 }
 
@@ -108,7 +108,7 @@ const (
 	NeedLedger        Need = "ledger"        // a read from the API server
 	NeedCounts        Need = "counts"        // in memory; after a fresh node a list of all nodes
 	NeedOccupants     Need = "occupants"     // a list of the node's pods, before a NoExecute taint is added
-	NeedWorkloads     Need = "workloads"     // the same list, for a deletion
+	NeedWorkloads     Need = "workloads"     // the same list, for a remediation
 	NeedOwner         Need = "owner"         // a list of all objects that may own a node
 )
 
@@ -132,9 +132,9 @@ type Evidence struct {
 	// Warning is the last Warning event of the current pod, which does not start; empty if there is none, or if it is not
 	// known.
 	Warning *string
-	// Ledger are the deletions of the last hour or window.
+	// Ledger are the actions of the last hour or window.
 	Ledger *Ledger
-	// Counts are the numbers that the limits on deletions compare.
+	// Counts are the numbers that the limits on remediation compare.
 	Counts *Counts
 	// Workloads are the ordinary pods on the node.
 	Workloads *Workloads

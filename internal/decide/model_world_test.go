@@ -248,8 +248,8 @@ func aboutCondition(in decide.Input, ev decide.Evidence, now time.Time) decide.P
 	return condition
 }
 
-// remediate does the same with the condition that asks for remediation as the deletion reconciler. It reports whether it
-// changed the node.
+// remediate does the same with the condition that asks for remediation as the remediation reconciler. It reports
+// whether it changed the node.
 func (m *model) remediate(name string) bool {
 	n := m.nodes[name]
 	if n == nil {
@@ -270,7 +270,7 @@ func (m *model) remediate(name string) bool {
 		if r := in.Node.Record; r.Attempts < m.cfg.Reconciliation.MaxRetries || r.Checks != in.Checks || r.BootID != in.Node.BootID || r.LastOutcome != attempt.Failed {
 			m.failed("%s gets a condition that asks for remediation: %+v", name, in.Node)
 		}
-		if !decide.Entered(in, *ev.Ledger, plan.Target.Kind, m.now) {
+		if !decide.RemediationEntered(in, *ev.Ledger, plan.Target.Kind, m.now) {
 			m.ledger = append(m.ledger, ledger.Entry{Time: metav1.NewTime(m.now), UID: in.Node.UID, Kind: plan.Target.Kind})
 		}
 		if len(plan.RemoveConditions) > 0 && !m.patch(n, marks.RemoveConditions(n, plan.RemoveConditions), strategic) {
@@ -371,7 +371,7 @@ func (m *model) same(in decide.Input, ev decide.Evidence, plan decide.Plan) {
 const rests = "rests"
 
 // handedOver reports whether the node reconciler hands a decision over that needs this evidence. These are the needs of
-// guards, except probes (TestDeletionsAreHandedOver in internal/controller/node).
+// guards, except probes (TestRemediationsAreHandedOver in internal/controller/node).
 func handedOver(need decide.Need) bool {
 	return need != decide.NeedProbes && slices.ContainsFunc(decide.Guards(), func(g decide.Guard) bool {
 		return slices.Contains(g.Needs, need)

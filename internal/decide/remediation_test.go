@@ -172,11 +172,11 @@ func TestRemediate(t *testing.T) {
 		"the last one of another pool":         {exhausted(), pool(going("other")), "", "NodeClaim"},
 		"the last one, excluded since":         {exhausted(), pool(going("pool"), func(w *world) { w.fleet[0].Excluded = true }), GuardMaxInFlight, ""},
 		"the last one, two may go at once":     {exhausted(maxInFlight(2)), pool(going("pool")), "", "NodeClaim"},
-		"another one is intended":              {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended = true }), GuardMaxInFlight, ""},
-		"one of another pool is intended":      {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended, w.fleet[0].Pool = true, "other" }), "", "NodeClaim"},
-		"an excluded one was intended":         {exhausted(), pool(func(w *world) { w.fleet[0].DeletionIntended, w.fleet[0].Excluded = true, true }), "", "NodeClaim"},
+		"another one is intended":              {exhausted(), pool(func(w *world) { w.fleet[0].RemediationIntended = true }), GuardMaxInFlight, ""},
+		"one of another pool is intended":      {exhausted(), pool(func(w *world) { w.fleet[0].RemediationIntended, w.fleet[0].Pool = true, "other" }), "", "NodeClaim"},
+		"an excluded one was intended":         {exhausted(), pool(func(w *world) { w.fleet[0].RemediationIntended, w.fleet[0].Excluded = true, true }), "", "NodeClaim"},
 		"itself is intended and entered": {exhausted(intended), pool(func(w *world) {
-			w.fleet[9].DeletionIntended, w.ledger.Entries = true, []ledger.Entry{own}
+			w.fleet[9].RemediationIntended, w.ledger.Entries = true, []ledger.Entry{own}
 		}), "", "NodeClaim"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -459,7 +459,7 @@ func TestAHeldNodeIsTriedAgainWhenItIsDue(t *testing.T) {
 func TestMaxInFlightNamesTheNodes(t *testing.T) {
 	w := pool(func(w *world) {
 		for i := range 5 {
-			w.fleet[i].DeletionIntended = true
+			w.fleet[i].RemediationIntended = true
 		}
 	})
 	plan, _ := ask(t, exhausted(), w)

@@ -24,9 +24,9 @@ func mayChangeCondition(in Input) bool {
 	return len(in.Node.RemediationConditions) > 0 || exhaustedHere(in)
 }
 
-// Remediation decides in two plans what the deletion queue does about a node. condition is what to change so that the
-// node carries the condition exactly while it should. Its step is StepRemoveConditions, StepSetCondition or none. then
-// is what Next decides, unless condition needs evidence first, or sets the condition. One evaluation of the guards
+// Remediation decides in two plans what the remediation queue does about a node. condition is what to change so that
+// the node carries the condition exactly while it should. Its step is StepRemoveConditions, StepSetCondition or none.
+// then is what Next decides, unless condition needs evidence first, or sets the condition. One evaluation of the guards
 // serves both.
 func Remediation(in Input, ev Evidence, now time.Time) (condition, then Plan) {
 	condition, ev.held = remediationCondition(in, ev, now)
@@ -156,9 +156,9 @@ func Passed(in Input, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// entered is the ledger's last entry of the node's action of the kind since the node last passed; nil for none. All
-// deletions are one action, whatever the owner's kind.
-func entered(in Input, l Ledger, kind string, now time.Time) *ledger.Entry {
+// remediationEntry is the ledger's last entry of the node's action of the kind since the node last passed; nil for
+// none. All deletions are one action, whatever the owner's kind.
+func remediationEntry(in Input, l Ledger, kind string, now time.Time) *ledger.Entry {
 	for _, e := range slices.Backward(l.Entries) {
 		if e.UID == in.Node.UID && (e.Kind == marks.KindCondition) == (kind == marks.KindCondition) &&
 			e.Time.After(Passed(in, now)) {
@@ -168,9 +168,9 @@ func entered(in Input, l Ledger, kind string, now time.Time) *ledger.Entry {
 	return nil
 }
 
-// Entered reports whether the ledger already has an action of the kind on the node since it last passed.
-func Entered(in Input, l Ledger, kind string, now time.Time) bool {
-	return entered(in, l, kind, now) != nil
+// RemediationEntered reports whether the ledger already has an action of the kind on the node since it last passed.
+func RemediationEntered(in Input, l Ledger, kind string, now time.Time) bool {
+	return remediationEntry(in, l, kind, now) != nil
 }
 
 // ConditionStays is the event about conditions that the controller cannot remove, and why.

@@ -297,11 +297,11 @@ func TestConditionCountsOnce(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, plan.Step, tc.step)
 		}
 	}
-	if Entered(failing(5), Ledger{Contents: ledger.Contents{Entries: []ledger.Entry{entry("u1", time.Hour)}}}, marks.KindCondition, now) != true {
+	if RemediationEntered(failing(5), Ledger{Contents: ledger.Contents{Entries: []ledger.Entry{entry("u1", time.Hour)}}}, marks.KindCondition, now) != true {
 		t.Error("an entry since the node was created")
 	}
 	passed := verified(func(in *Input) { in.Node.Record.VerifiedTime = ago(time.Minute) })
-	if Entered(passed, Ledger{Contents: ledger.Contents{Entries: []ledger.Entry{entry("u1", time.Hour)}}}, marks.KindCondition, now) {
+	if RemediationEntered(passed, Ledger{Contents: ledger.Contents{Entries: []ledger.Entry{entry("u1", time.Hour)}}}, marks.KindCondition, now) {
 		t.Error("an entry of before the node passed")
 	}
 	passed.Node.Record.VerifiedTime = ptr.To(now.Add(time.Hour))
@@ -374,7 +374,7 @@ func TestInFlightHoldsTheLaterAction(t *testing.T) {
 		for i := range w.ledger.Entries {
 			w.ledger.Entries[i].Pool = "pool"
 		}
-		w.fleet[0].DeletionIntended = tc.intends
+		w.fleet[0].RemediationIntended = tc.intends
 		if in.Node.Owner.Pool = "pool"; w.fleet[0].UID != other {
 			t.Fatal(w.fleet[0])
 		}

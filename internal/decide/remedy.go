@@ -24,7 +24,7 @@ type Workloads struct {
 	Names []string
 	// More: there are others.
 	More bool
-	// Stale: newer pods may be missing. That is enough to hold a deletion, but not to add a taint that evicts.
+	// Stale: newer pods may be missing. That is enough to hold an action, but not to add a taint that evicts.
 	Stale bool
 	// ControlPlane is a static pod of an API server or etcd on the node, as namespace/name; empty if the node runs none.
 	ControlPlane string

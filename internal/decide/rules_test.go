@@ -45,7 +45,7 @@ func planRules(now time.Time) []planRule {
 		}},
 		{"a deletion follows a fresh failure of an exhausted node", func(in Input, _ Evidence, p Plan) bool {
 			r, c := in.Node.Record, in.Config
-			exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r.LastTime, now) && (r.Probed || !probesBeforeDeletion(c))
+			exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r.LastTime, now) && (r.Probed || !probesBeforeRemediation(c))
 			return p.Step != StepDelete || exhausted
 		}},
 		{"a node past its deadline counts as failed, unless a guard holds its deletion or its retries are exhausted", func(in Input, _ Evidence, p Plan) bool {
@@ -60,7 +60,7 @@ func planRules(now time.Time) []planRule {
 				return true
 			}
 			before := 0
-			for _, d := range ev.Counts.deleting {
+			for _, d := range ev.Counts.inFlight {
 				if d.uid != in.Node.UID && slices.ContainsFunc(d.pools, func(pool string) bool { return samePool(in, pool) }) {
 					before++
 				}

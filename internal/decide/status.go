@@ -11,7 +11,7 @@ const (
 	StatusVerifying Status = "verifying" // an attempt is under way
 	StatusVerified  Status = "verified"
 	StatusFailed    Status = "failed" // the last attempt failed, or the deadline is past
-	StatusHeld      Status = "held"   // a remediation guard holds its deletion
+	StatusHeld      Status = "held"   // a guard holds its remediation
 )
 
 // Statuses lists them.

@@ -40,7 +40,7 @@ func recordsStuck(r marks.Record) bool {
 }
 
 // stuckResolved reports whether the record names a stuck worker that is gone now, or that this process has not yet
-// observed for long enough itself. Such a record does not delay the next attempt, and does not lead to a deletion.
+// observed for long enough itself. Such a record does not delay the next attempt, and does not lead to an action.
 func stuckResolved(in Input, now time.Time) bool {
 	if !recordsStuck(in.Node.Record) {
 		return false

@@ -211,9 +211,9 @@ func passedMessage(r marks.Record) string {
 }
 
 // needsControlProbe reports whether a failure counts only after a control probe has passed.
-func needsControlProbe(in Input) bool { return gateAtStake(in) || probesBeforeDeletion(in.Config) }
+func needsControlProbe(in Input) bool { return gateAtStake(in) || probesBeforeRemediation(in.Config) }
 
-func probesBeforeDeletion(c *config.Config) bool {
+func probesBeforeRemediation(c *config.Config) bool {
 	return c.NodeManagement.DeleteFailedNodes && *c.NodeManagement.Remediation.ControlProbe
 }
 

@@ -19,7 +19,7 @@ func inService(in Input) bool {
 }
 
 // gateAtStake reports whether a failure counts only after a control probe of the node's group has passed, even with
-// deletion off. The node worked, and has not yet been shown to be at fault. Afterwards, probes are for deletions.
+// deletion off. The node worked, and has not yet been shown to be at fault. Afterwards, probes are for remediation.
 func gateAtStake(in Input) bool {
 	shown := budgetOf(in).attempts >= min(rowOfFailures, in.Config.Reconciliation.MaxRetries)
 	return worked(in) && (inService(in) || !shown)

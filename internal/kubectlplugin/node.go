@@ -92,7 +92,7 @@ type summary struct {
 		DurationMs int64           `json:"durationMs,omitempty"`
 	} `json:"last,omitzero"`
 	VerifiedTime *time.Time `json:"verifiedTime,omitempty"`
-	// Held is the remediation guard that holds the node's deletion.
+	// Held is the guard that holds the node's remediation.
 	Held struct {
 		Guard   string `json:"guard"`
 		Message string `json:"message"`

@@ -30,14 +30,14 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/adoption"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/autoscaler"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/backfill"
-	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/leader"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
 	"github.com/kube-node-ready/kube-node-ready/internal/nodecache"
 	"github.com/kube-node-ready/kube-node-ready/internal/prerequisite/watch"
-	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
+	backends "github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/version"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
@@ -163,26 +163,26 @@ func build(cfg *config.Config, mgr ctrl.Manager, rc *rest.Config, o Options, tra
 		Tracker: tracker, OwnerTerminating: owners.Terminating}
 	fleet := controller.NewFleet(view)
 	pods := controller.Pods{Writer: mgr.GetClient(), Namespace: workerNamespace}
-	deletions := &deletion.Reconciler{
+	remediations := &remediation.Reconciler{
 		View: view, Live: mgr.GetAPIReader(), Writer: marked, Fleet: fleet, Counters: counters, Events: events,
 		Pods: pods,
-		// A renewal of the lease allows writes for this long. So evidence that is no older covers the deletion.
+		// A renewal of the lease allows writes for this long. So evidence that is no older covers the action.
 		EvidenceFor: leader.RenewDeadline,
-		Owners:      remediation.New(mgr.GetAPIReader(), marked),
-		Ledger: &deletion.Ledger{Reader: mgr.GetAPIReader(), Writer: marked, Namespace: namespace,
+		Owners:      backends.New(mgr.GetAPIReader(), marked),
+		Ledger: &remediation.Ledger{Reader: mgr.GetAPIReader(), Writer: marked, Namespace: namespace,
 			Keep: decide.LookBack(cfg.NodeManagement.Remediation), ReadOnly: cfg.NodeManagement.Remediation.DryRun},
 	}
-	if err := deletions.Setup(mgr); err != nil {
-		return nil, nil, fmt.Errorf("set up the deletion reconciler: %w", err)
+	if err := remediations.Setup(mgr); err != nil {
+		return nil, nil, fmt.Errorf("set up the remediation reconciler: %w", err)
 	}
 	workloads := func(ctx context.Context, node string) (decide.Workloads, error) {
-		return deletion.OrdinaryPods(ctx, mgr.GetAPIReader(), node, true)
+		return remediation.OrdinaryPods(ctx, mgr.GetAPIReader(), node, true)
 	}
 	nodes := &node.Reconciler{
 		View: view, Live: mgr.GetAPIReader(), Nodes: marked, Fleet: fleet,
 		Counters: counters, Events: events,
 		Pods:  pods,
-		Slots: controller.NewSlots(view), Prerequisites: watches, Deletions: deletions,
+		Slots: controller.NewSlots(view), Prerequisites: watches, Remediations: remediations,
 		Workloads: workloads, Cached: nodecache.Nodes{Store: nodeStore},
 		Warnings: controller.Warnings{Live: mgr.GetAPIReader(), Namespace: workerNamespace, Tracker: view.Tracker,
 			Limit: controller.NewWarningsLimit()},

@@ -79,7 +79,7 @@ type Record struct {
 	TakenBack *TakenBack `json:"takenBack,omitempty"`
 	// Flapping: two machines report under the node's name; nil for a node with one.
 	Flapping *Flapping `json:"flapping,omitempty"`
-	// Held is the guard that holds the deletion, HeldMessage its first message.
+	// Held is the guard that holds the remediation, HeldMessage its first message.
 	Held        string `json:"held,omitempty"`
 	HeldMessage string `json:"heldMessage,omitempty"`
 }

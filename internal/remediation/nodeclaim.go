@@ -26,7 +26,7 @@ const (
 
 // NodeClaims is the back-end of Karpenter's NodeClaims. There is no informer behind it, because Karpenter's CRDs may be
 // absent or appear later, for which an informer would fail or block. An informer's answer may also be old, while this
-// one decides about a deletion. The zero value with Reader and Writer set is ready for use.
+// one decides about an action. The zero value with Reader and Writer set is ready for use.
 type NodeClaims struct {
 	// Reader must not be a cache.
 	Reader client.Reader
@@ -178,7 +178,7 @@ func match(n *corev1.Node, claims []karpv1.NodeClaim) owner.Owner {
 		return problem("NodeClaim %s has the node's provider ID, but names node %s",
 			c.Name, c.Status.NodeName)
 	case pool != nodePool || pooled != nodePooled:
-		// The limits count by NodePool: a label that somebody set must not have a deletion counted in another pool.
+		// The limits count by NodePool: a label that somebody set must not have an action counted in another pool.
 		return problem("NodeClaim %s and the node differ in label %s (%q and %q)",
 			c.Name, karpv1.NodePoolLabelKey, pool, nodePool)
 	}

@@ -19,7 +19,7 @@ type Backend interface {
 	// Kind is the name of the owners' kind, as in owner.Kinds.
 	Kind() string
 	// Find looks up the owner of a node. An Owner without a name and a Problem means that no object of the kind owns it.
-	// There is no error: what goes wrong is the Owner's Problem, which holds the deletion.
+	// There is no error: what goes wrong is the Owner's Problem, which holds the action.
 	Find(ctx context.Context, n *corev1.Node, read Read) owner.Owner
 	// Act acts on the target, on condition that it still has the UID that was decided on. It may be called again for a
 	// target that it acted on before. The API server's error is wrapped: apierrors.IsNotFound means that the target is
@@ -36,7 +36,7 @@ const (
 	// ByName reads the one owner that the node refers to, for the few nodes with an action that was let through. It is
 	// Latest if that one does not fit, and Recent if the node refers to none or the read fails.
 	ByName
-	// Latest lists all owners, which a deletion is decided on: another one may claim the node.
+	// Latest lists all owners, which an action is decided on: another one may claim the node.
 	Latest
 )
 

@@ -132,8 +132,8 @@ func (w *world) restore(slot int) error {
 	return err
 }
 
-// pauseDeletions does what kubectl node-ready pause and resume do.
-func (w *world) pauseDeletions(why string) error {
+// pauseRemediation does what kubectl node-ready pause and resume do.
+func (w *world) pauseRemediation(why string) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, ledger.AnnotationPaused, why)
 	l := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ledger.Name}}
 	return w.api.Patch(w.ctx, l, client.RawPatch("application/merge-patch+json", patch))
@@ -206,7 +206,7 @@ func (w *world) calmDown() error {
 	w.mu.Unlock()
 	now := time.Now()
 	w.policy.enforce(now, now)
-	err := w.pauseDeletions("false")
+	err := w.pauseRemediation("false")
 	for slot := range slots {
 		back := func(n *corev1.Node) error {
 			left := leaving(false)(n)

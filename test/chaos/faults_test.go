@@ -39,7 +39,7 @@ var controllerFaults = []fault{
 		return nil
 	}},
 	{"deletions paused or resumed", 2, func(_ context.Context, w *world, rng *rand.Rand) error {
-		return w.pauseDeletions([]string{"true", "false"}[rng.IntN(2)])
+		return w.pauseRemediation([]string{"true", "false"}[rng.IntN(2)])
 	}},
 }
 
@@ -108,7 +108,7 @@ var nodeFaults = []fault{
 		return errors.Join(err, w.condition(slot, corev1.NodeReady, corev1.ConditionTrue))
 	}},
 	{"most of a pool fails while deletions are paused", 2, func(ctx context.Context, w *world, rng *rand.Rand) error {
-		err := w.pauseDeletions("true")
+		err := w.pauseRemediation("true")
 		for _, slot := range rng.Perm(managed)[1:] {
 			w.mu.Lock()
 			w.ill[slot] = time.Now().Add(10 * time.Second)
@@ -116,7 +116,7 @@ var nodeFaults = []fault{
 			err = errors.Join(err, w.remove(slot)) // one that never was verified may be deleted
 		}
 		pause(ctx, between(rng, 6*time.Second, 8*time.Second))
-		return errors.Join(err, w.pauseDeletions("false"))
+		return errors.Join(err, w.pauseRemediation("false"))
 	}},
 	{"checks begin to fail, or to pass", 4, func(_ context.Context, w *world, rng *rand.Rand) error {
 		w.mu.Lock()

@@ -139,9 +139,9 @@ var conditionFaults = []fault{
 	{"condition: its node is skipped", 2, withdrawn("node-ready/skip")},
 	{"condition: its node is not to be deleted", 2, withdrawn("node-ready/do-not-delete")},
 	{"condition: remediation is paused", 2, func(ctx context.Context, w *world, _ *rand.Rand) error {
-		err := w.pauseDeletions("true")
+		err := w.pauseRemediation("true")
 		pause(ctx, lasts)
-		return errors.Join(err, w.pauseDeletions("false"))
+		return errors.Join(err, w.pauseRemediation("false"))
 	}},
 	{"condition: its record is removed, or forged", 3, func(_ context.Context, w *world, rng *rand.Rand) error {
 		return w.mark(w.carrier(rng), spoil(rng))

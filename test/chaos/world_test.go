@@ -165,7 +165,7 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, only []st
 		}
 	}
 	if seed%3 == 1 && !w.settings.clear {
-		if err := w.pauseDeletions("true"); err != nil {
+		if err := w.pauseRemediation("true"); err != nil {
 			return nil, err
 		}
 	}

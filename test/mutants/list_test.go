@@ -15,8 +15,8 @@ const (
 	overlap     = "internal/rules/rule/overlap.go"
 	serving     = "internal/rules/serving.go"
 	act         = "internal/controller/node/act.go"
-	deletes     = "internal/controller/deletion/reconcile.go"
-	entered     = "internal/controller/deletion/ledger.go"
+	remediates  = "internal/controller/remediation/reconcile.go"
+	entered     = "internal/controller/remediation/ledger.go"
 	patched     = "internal/marks/condition.go"
 	recorded    = "internal/marks/record.go"
 	backfills   = "internal/controller/backfill/backfill.go"
@@ -48,19 +48,19 @@ var mutants = []mutant{
 	{"a probe of other checks counts", attribution, "probe.Attempt.Basis.Checks != in.Checks", "probe.Attempt.Basis.Checks == in.Checks", all},
 	{"a probe runs on the node itself", attribution, "m.UID == in.Node.UID", "m.UID != in.Node.UID", all},
 	{"a probe runs on an excluded node", attribution, "m.Excluded ||", "!m.Excluded ||", all},
-	{"the ledger is not written", deletes, "Tracker.Now(), decidedOn); err != nil {", "Tracker.Now(), decidedOn); err == nil {", "TestDeletionWritesDisturbed"},
-	{"old evidence is acted on", deletes, "context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)", "context.WithTimeoutCause(ctx, time.Hour, errOld)", "TestDeletionOnOldEvidence"},
+	{"the ledger is not written", remediates, "Tracker.Now(), decidedOn); err != nil {", "Tracker.Now(), decidedOn); err == nil {", "TestRemediationWritesDisturbed"},
+	{"old evidence is acted on", remediates, "context.WithTimeoutCause(ctx, r.EvidenceFor, errOld)", "context.WithTimeoutCause(ctx, time.Hour, errOld)", "TestDeletionOnOldEvidence"},
 	{"failures of other checks count", states, "|| r.Checks != in.Checks {", "|| r.Checks == in.Checks {", all},
 	{"a condition is set on an old failure", condition, "if !carriesCondition(in) && (!failureConfirmed(in, now) ||", "if carriesCondition(in) && (!failureConfirmed(in, now) ||", all},
 	{"a condition stays under a guard", condition, `return first == held{}, &first`, `return first == held{} || carriesCondition(in), &first`, all},
 	{"another program's condition is overwritten", condition, "c.Reason != marks.ReasonVerificationFailed", "c.Reason == marks.ReasonVerificationFailed", all},
-	{"a condition is not entered in the ledger", deletes, "err := r.enter(ctx, in, plan, now, ev.Ledger.Version)", "err := error(nil)", "TestConditionIsSetOnce"},
+	{"a condition is not entered in the ledger", remediates, "err := r.enter(ctx, in, plan, now, ev.Ledger.Version)", "err := error(nil)", "TestConditionIsSetOnce"},
 	{"a condition of another status is carried", condition, "return c.Type == want.Type && c.Status == want.Status", "return c.Type == want.Type", all},
 	{"a condition of another status need not be set", condition, "carries = c.Status == want.Status", "carries = true", all},
 	{"a condition is set on a node that changed", patched, `n.ResourceVersion}, c)`, `""}, c)`, all},
 	{"a condition is removed from a node that changed", patched, `n.ResourceVersion}, all...)`, `""}, all...)`, all},
-	{"a refused removal ends the look", deletes, `kinds, err)}, nil`, `kinds, err)}, err`, "TestConditionTypes"},
-	{"a refused removal is not retried", deletes, "errors.Join(stays, r.act(", "errors.Join(r.act(", "TestFailingRemoval"},
+	{"a refused removal ends the look", remediates, `kinds, err)}, nil`, `kinds, err)}, err`, "TestConditionTypes"},
+	{"a refused removal is not retried", remediates, "errors.Join(stays, r.act(", "errors.Join(r.act(", "TestFailingRemoval"},
 	{"a condition is entered at each setting", entered, "if !e.Repeats(earlier, passed) {", "if e.Kind == marks.KindCondition || !e.Repeats(earlier, passed) {", "TestPause"},
 	{"a control plane counts as any node", eligible, "in.Node.ControlPlane && !in.Config.NodeManagement.IncludeControlPlane", "in.Node.ControlPlane && in.Config.NodeManagement.IncludeControlPlane", all},
 	{"the deadline is the controller's time", deadline, "grace.After(at)", "grace.Before(at)", all},

@@ -29,7 +29,7 @@ func (l *Leader) Until(most time.Duration, done func() bool) (took time.Duration
 	}
 }
 
-// Consider remembers the node, as the queue of the deletion reconciler would.
+// Consider remembers the node, as the queue of the remediation reconciler would.
 func (l *Leader) Consider(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,7 +38,7 @@ func (l *Leader) Consider(name string) {
 	}
 }
 
-// TakeConsidered empties the queue of the deletion reconciler, and returns what was in it.
+// TakeConsidered empties the queue of the remediation reconciler, and returns what was in it.
 func (l *Leader) TakeConsidered() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,8 @@ func (l *Leader) Deliver() {
 	}
 }
 
-// ReconcileAll reconciles every node once, and considers the deletions that were asked for. It returns when to look again.
+// ReconcileAll reconciles every node once, and considers the remediations that were asked for. It returns when to look
+// again.
 func (l *Leader) ReconcileAll() time.Duration {
 	wait := l.W.Config.Reconciliation.Interval()
 	sooner := func(r reconcile.Result, err error) {
@@ -106,7 +107,7 @@ func (l *Leader) ReconcileAll() time.Duration {
 		}
 	}
 	for _, name := range l.TakeConsidered() {
-		r, err := l.Deletions.Reconcile(l.W.Ctx, Request(name))
+		r, err := l.Remediations.Reconcile(l.W.Ctx, Request(name))
 		if sooner(r, err); err != nil || r.RequeueAfter > 0 {
 			l.Consider(name)
 		}
@@ -159,9 +160,9 @@ func (l *Leader) Step() (changed bool, wait time.Duration) {
 	return l.W.Kubelets(l) || l.WriteCount() > before, wait
 }
 
-// ReconcileDeletion lets the deletion reconciler consider one node.
-func (l *Leader) ReconcileDeletion(n *corev1.Node) error {
-	_, err := l.Deletions.Reconcile(l.W.Ctx, Request(n.Name))
+// ReconcileRemediation lets the remediation reconciler consider one node.
+func (l *Leader) ReconcileRemediation(n *corev1.Node) error {
+	_, err := l.Remediations.Reconcile(l.W.Ctx, Request(n.Name))
 	return err
 }
 

@@ -13,23 +13,23 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/controller"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/backfill"
-	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
 	"github.com/kube-node-ready/kube-node-ready/internal/controller/node"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
-	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
+	backends "github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
 // Leader is one controller process: its reconcilers and all that they remember.
 type Leader struct {
-	W         *World
-	Nodes     *node.Reconciler
-	Deletions *deletion.Reconciler
-	Backfills *backfill.Reconciler
-	Fleet     *controller.Fleet
-	ruling    *ruling // nil in a world without rules
+	W            *World
+	Nodes        *node.Reconciler
+	Remediations *remediation.Reconciler
+	Backfills    *backfill.Reconciler
+	Fleet        *controller.Fleet
+	ruling       *ruling // nil in a world without rules
 	// StaleAfter is rules.staleAfter.
 	StaleAfter time.Duration
 	// dry: nothing on nodes changes.
@@ -87,17 +87,17 @@ func (w *World) Lead(change ...func(*Leader)) *Leader {
 	view.SetInstalled(w.Installed)
 	l.Fleet = controller.NewFleet(view)
 	counters := metrics.NewCounters(nil, nil)
-	l.Deletions = &deletion.Reconciler{View: view, Live: live, Writer: marked, Fleet: l.Fleet, Counters: counters, Events: w,
+	l.Remediations = &remediation.Reconciler{View: view, Live: live, Writer: marked, Fleet: l.Fleet, Counters: counters, Events: w,
 		Pods:        controller.Pods{Writer: marked, Namespace: w.PodNamespace()},
 		EvidenceFor: time.Minute,
-		Owners:      remediation.New(live, marked),
-		Ledger:      &deletion.Ledger{Reader: live, Writer: marked, Namespace: w.Namespace, ReadOnly: l.DryRun},
+		Owners:      backends.New(live, marked),
+		Ledger:      &remediation.Ledger{Reader: live, Writer: marked, Namespace: w.Namespace, ReadOnly: l.DryRun},
 	}
 	l.Nodes = &node.Reconciler{View: view, Live: live, Nodes: marked, Fleet: l.Fleet, Counters: counters, Events: w,
 		Pods:  controller.Pods{Writer: writer, Namespace: w.PodNamespace()},
-		Slots: controller.NewSlots(view), Prerequisites: prerequisites{w}, Deletions: l,
+		Slots: controller.NewSlots(view), Prerequisites: prerequisites{w}, Remediations: l,
 		Workloads: func(ctx context.Context, node string) (decide.Workloads, error) {
-			return deletion.OrdinaryPods(ctx, live, node, true)
+			return remediation.OrdinaryPods(ctx, live, node, true)
 		},
 		Warnings: controller.Warnings{Live: live, Namespace: w.PodNamespace(), Tracker: view.Tracker,
 			Limit: flowcontrol.NewFakeAlwaysRateLimiter()},

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
-	"github.com/kube-node-ready/kube-node-ready/internal/controller/deletion"
+	"github.com/kube-node-ready/kube-node-ready/internal/controller/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
@@ -345,7 +345,7 @@ func (w *World) EmptyLedger() {
 // Ledger lists the UIDs of the nodes in the ledger.
 func (w *World) Ledger() []string {
 	w.Helper()
-	l := deletion.Ledger{Reader: w.API, Namespace: w.Namespace, ReadOnly: true}
+	l := remediation.Ledger{Reader: w.API, Namespace: w.Namespace, ReadOnly: true}
 	read, err := l.Read(w.Ctx, w.Clock.Now(), true)
 	w.Must(err)
 	var uids []string
@@ -359,7 +359,7 @@ func (w *World) Ledger() []string {
 func (w *World) FillLedger(entries int) {
 	w.Helper()
 	for i := range entries {
-		l := deletion.Ledger{Reader: w.API, Writer: w.API, Namespace: w.Namespace}
+		l := remediation.Ledger{Reader: w.API, Writer: w.API, Namespace: w.Namespace}
 		have, err := l.Read(w.Ctx, w.Clock.Now(), true)
 		w.Must(err)
 		e := ledger.Entry{Time: metav1.NewTime(w.Clock.Now()), Node: "other", UID: fmt.Sprintf("other-%d", i), Kind: owner.Node}

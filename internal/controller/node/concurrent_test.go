@@ -41,7 +41,7 @@ func runs(l *world.Leader, stop <-chan struct{}, wg *sync.WaitGroup) {
 	}
 	until(func() {
 		for _, name := range l.TakeConsidered() {
-			if _, err := l.Deletions.Reconcile(l.W.Ctx, world.Request(name)); err != nil {
+			if _, err := l.Remediations.Reconcile(l.W.Ctx, world.Request(name)); err != nil {
 				l.W.Error(err)
 			}
 		}

@@ -26,7 +26,7 @@ import (
 )
 
 // settledRounds is how many intervals pass between two reconciles of a node that only the sweep enqueues: a verified
-// one, and one whose deletion is held.
+// one, and one whose remediation is held.
 const settledRounds = 10
 
 // missedEventRetry is when a node that waits for an event of a watch is reconciled without it.
@@ -40,8 +40,8 @@ type Prerequisites interface {
 	Forget(name string)
 }
 
-// Deletions queues a node whose deletion must be considered. It never blocks.
-type Deletions interface {
+// Remediations queues a node whose remediation must be considered. It never blocks.
+type Remediations interface {
 	Consider(name string)
 }
 
@@ -75,8 +75,8 @@ type Reconciler struct {
 	Fleet         *controller.Fleet
 	Prerequisites Prerequisites
 	// Rules are nil where rules.enabled is false.
-	Rules     Rules
-	Deletions Deletions
+	Rules        Rules
+	Remediations Remediations
 	// Workloads lists the ordinary pods on a node, from the API server.
 	Workloads func(ctx context.Context, node string) (decide.Workloads, error)
 	// Warnings reads the last Warning event of a pod that does not start.
@@ -164,7 +164,7 @@ func (r *Reconciler) gone(ctx context.Context, name string) {
 // asks for that, or 0.
 func (r *Reconciler) nextLook(d decision, wait time.Duration) time.Duration {
 	interval := r.View.Config.Reconciliation.Interval()
-	// The deletion queue looks at a held node. The end of a pod may be refused, and is then tried again.
+	// The remediation queue looks at a held node. The end of a pod may be refused, and is then tried again.
 	held := d.handedOver && d.in.Node.Record.Held != "" && !d.plan.EndsPods()
 	verifies := decide.NeedsVerification(d.in, r.View.Tracker.Now()) // a node in service that has failed keeps its label
 	swept := d.quiet || held || r.settled(d.node) && !verifies
@@ -223,7 +223,7 @@ type decision struct {
 	ruled func()
 	// quiet: there is nothing to do for the node.
 	quiet bool
-	// handedOver: the deletion queue continues the decision.
+	// handedOver: the remediation queue continues the decision.
 	handedOver bool
 }
 
@@ -251,7 +251,7 @@ func (r *Reconciler) decide(ctx context.Context, n *corev1.Node, ev decide.Evide
 		return d, err
 	}
 	if len(d.in.Node.RemediationConditions) > 0 {
-		r.Deletions.Consider(n.Name) // whether the node should have them, also while its rules cannot be served
+		r.Remediations.Consider(n.Name) // whether the node should have them, also while its rules cannot be served
 	}
 	if stops {
 		return d, nil
@@ -292,11 +292,11 @@ func (r *Reconciler) gather(ctx context.Context, d *decision, n *corev1.Node, fr
 	return decide.ErrStop
 }
 
-// loaders load the evidence of d. A decision that needs the evidence of a deletion is handed over to the deletion
+// loaders load the evidence of d. A decision that needs the evidence of a remediation is handed over to the remediation
 // queue.
 func (r *Reconciler) loaders(ctx context.Context, d *decision) decide.Loaders {
 	handOver := func(decide.Plan) error {
-		r.Deletions.Consider(d.node.Name)
+		r.Remediations.Consider(d.node.Name)
 		d.handedOver = true
 		return decide.ErrStop
 	}

@@ -1,4 +1,4 @@
-package deletion_test
+package remediation_test
 
 import (
 	"slices"
@@ -33,19 +33,19 @@ func TestHourlyLimitHoldsBesideAnotherLeader(t *testing.T) {
 			first.Deliver()
 			second.Deliver()
 			first.Once(before, func() {
-				w.Must(second.ReconcileDeletion(b))
+				w.Must(second.ReconcileRemediation(b))
 				if entries == 0 {
-					w.Must(second.ReconcileDeletion(c))
+					w.Must(second.ReconcileRemediation(c))
 				}
 			})
-			w.Must(first.ReconcileDeletion(a))
+			w.Must(first.ReconcileRemediation(a))
 			if w.Deleting(a.Name) || !w.Deleting(b.Name) {
 				t.Errorf("a deleted: %t, b deleted: %t", w.Deleting(a.Name), w.Deleting(b.Name))
 			}
 			if len(w.Ledger()) != 2 {
 				t.Errorf("the ledger has %v", w.Ledger())
 			}
-			w.Must(first.ReconcileDeletion(a))
+			w.Must(first.ReconcileRemediation(a))
 			if r := w.Record(a.Name); r.Held != decide.GuardMaxDeletionsPerHour || r.Deletion != nil {
 				t.Errorf("looked at again it is held by %q, to be deleted: %v", r.Held, r.Deletion)
 			}
@@ -65,9 +65,9 @@ func TestPauseStopsWhatWasDecided(t *testing.T) {
 			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: ledger.Name}}
 			w.Must(w.API.Patch(w.Ctx, cm, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"node-ready/paused":"ticket 7"}}}`))))
 		})
-		w.Must(l.ReconcileDeletion(n))
+		w.Must(l.ReconcileRemediation(n))
 		l.Deliver()
-		w.Must(l.ReconcileDeletion(n))
+		w.Must(l.ReconcileRemediation(n))
 		if r := w.Record(n.Name); w.Deleting(n.Name) || len(w.Ledger()) > 0 || r.Held != decide.GuardPaused {
 			t.Errorf("before %s: deleted %t, ledger %v, held by %q", before, w.Deleting(n.Name), w.Ledger(), r.Held)
 		}
@@ -89,13 +89,13 @@ func TestMaxInFlightHoldsBesideAnotherLeader(t *testing.T) {
 			first, second := w.Lead(), w.Lead()
 			first.Deliver()
 			second.Deliver()
-			first.Once(before, func() { w.Must(second.ReconcileDeletion(b)) })
-			w.Must(first.ReconcileDeletion(a))
+			first.Once(before, func() { w.Must(second.ReconcileRemediation(b)) })
+			w.Must(first.ReconcileRemediation(a))
 			for range 2 { // and whoever looks at them again
 				for _, l := range []*world.Leader{first, second} {
 					l.Deliver()
-					w.Must(l.ReconcileDeletion(a))
-					w.Must(l.ReconcileDeletion(b))
+					w.Must(l.ReconcileRemediation(a))
+					w.Must(l.ReconcileRemediation(b))
 				}
 			}
 			gone, held := a, b
@@ -113,7 +113,7 @@ func TestMaxInFlightHoldsBesideAnotherLeader(t *testing.T) {
 				t.Error(err)
 			}
 			w.Clock.Advance(2 * time.Second) // for which the counts of the fleet serve
-			w.Must(first.ReconcileDeletion(held))
+			w.Must(first.ReconcileRemediation(held))
 			if !w.Deleting(held.Name) {
 				t.Errorf("it is still held: %+v", w.Record(held.Name))
 			}
@@ -146,7 +146,7 @@ func TestDeletionIsOvertaken(t *testing.T) {
 				meanwhile(w, n)
 				refused = true
 			})
-			r, err := l.Deletions.Reconcile(w.Ctx, world.Request(n.Name))
+			r, err := l.Remediations.Reconcile(w.Ctx, world.Request(n.Name))
 			if !refused || err != nil || r.RequeueAfter == 0 {
 				t.Errorf("refused %t, then %v, %v", refused, r, err)
 			}
@@ -176,7 +176,7 @@ func TestAnotherNodeClaimOfTheNameStays(t *testing.T) {
 		w.Must(w.API.Delete(w.Ctx, c))
 		w.Claim(n)
 	})
-	if err := l.ReconcileDeletion(n); err != nil && !apierrors.IsConflict(err) {
+	if err := l.ReconcileRemediation(n); err != nil && !apierrors.IsConflict(err) {
 		t.Error(err)
 	}
 	if w.Deleting(n.Name) || len(w.Deleted()) > 0 {

@@ -1,4 +1,4 @@
-package deletion
+package remediation
 
 import (
 	"context"
@@ -40,7 +40,7 @@ type Ledger struct {
 
 // Read returns the actions that still count, the oldest first. With fresh, it reads the ledger from the API server, as
 // a decision about an action needs. Otherwise a read of up to two seconds ago is enough. A ledger without a start time
-// gets the present time. A ledger that cannot be read, parsed or created is an error, and holds every deletion.
+// gets the present time. A ledger that cannot be read, parsed or created is an error, and holds every action.
 func (l *Ledger) Read(ctx context.Context, now time.Time, fresh bool) (decide.Ledger, error) {
 	have, err := l.read(ctx, now, fresh)
 	if err == nil && have.CompleteSince.IsZero() && !l.ReadOnly {
@@ -66,7 +66,7 @@ func (l *Ledger) read(ctx context.Context, now time.Time, fresh bool) (ledger.Co
 	return l.last.Get(ctx, ledgerAge, fresh, func(ctx context.Context) (ledger.Contents, error) {
 		cm, c, err := l.load(ctx)
 		if err == nil && c.HasFutureTimes(now) && !l.ReadOnly {
-			// Entries from the future may be what holds every deletion. Then no action would ever write the ledger again. If
+			// Entries from the future may be what holds every action. Then no action would ever write the ledger again. If
 			// this write fails, the entries go on counting as made now. That is the safe side, and the next reader tries again.
 			if version, err := l.save(ctx, cm, c.Prune(now, l.keep())); err == nil {
 				c.Version = version

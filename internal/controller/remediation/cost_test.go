@@ -1,4 +1,4 @@
-package deletion_test
+package remediation_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
-	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
+	backends "github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
@@ -57,7 +57,7 @@ func TestConditionCostsNoListOfTheFleet(t *testing.T) {
 		l.LiveLists()
 		l.Reads = nil
 		for _, n := range nodes {
-			if err := l.ReconcileDeletion(n); err != nil {
+			if err := l.ReconcileRemediation(n); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -89,9 +89,9 @@ func TestConditionOfAnOwnerThatOptsOut(t *testing.T) {
 		t.Fatal("the condition is not set")
 	}
 	l.RunFor(time.Minute)
-	l.Deletions.Owners.Find(w.Ctx, n, remediation.Latest) // what another node's deletion reads
+	l.Remediations.Owners.Find(w.Ctx, n, backends.Latest) // what another node's deletion reads
 	l.LiveLists()
-	if err := l.ReconcileDeletion(n); err != nil {
+	if err := l.ReconcileRemediation(n); err != nil {
 		t.Fatal(err)
 	}
 	if latest, inMemory := l.LiveLists(); !required(w, n) || !slices.Equal(latest, []string{"NodeClaimList"}) || !slices.Equal(inMemory, []string{"PodList"}) {
@@ -99,7 +99,7 @@ func TestConditionOfAnOwnerThatOptsOut(t *testing.T) {
 	}
 	claim.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
 	w.Must(w.API.Update(w.Ctx, claim))
-	if err := l.ReconcileDeletion(n); err != nil || required(w, n) {
+	if err := l.ReconcileRemediation(n); err != nil || required(w, n) {
 		t.Errorf("it still carries the condition after its owner opted out (%v)", err)
 	}
 }
@@ -168,7 +168,8 @@ func TestHeldNodeInALargeFleet(t *testing.T) {
 	}
 }
 
-// A deletion that waits for the API server delays no verification. That includes nodes that wait in the deletion queue.
+// A deletion that waits for the API server delays no verification. That includes nodes that wait in the remediation
+// queue.
 func TestDeletionThatHangs(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`}}`)
 	stuck := w.Exhausted("stuck", world.Pooled)
@@ -177,7 +178,7 @@ func TestDeletionThatHangs(t *testing.T) {
 	l := w.Lead(func(l *world.Leader) { l.Hang = make(chan struct{}) })
 	l.Deliver()
 	done := make(chan error)
-	go func() { done <- l.ReconcileDeletion(stuck) }()
+	go func() { done <- l.ReconcileRemediation(stuck) }()
 	fresh := w.Node("fresh")
 	for range 12 {
 		l.Deliver()

@@ -1,4 +1,4 @@
-package deletion
+package remediation
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A node that is handed over before the controller of deletions has a queue is considered once it has one.
+// A node that is handed over before the reconciler has a queue is considered once it has one.
 func TestConsiderBeforeTheQueue(t *testing.T) {
 	r := &Reconciler{}
 	r.Consider("early")

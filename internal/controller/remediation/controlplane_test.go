@@ -1,4 +1,4 @@
-package deletion_test
+package remediation_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package deletion_test
+package remediation_test
 
 import (
 	"context"
@@ -278,7 +278,7 @@ func TestConditionTypesWaitForNoneOther(t *testing.T) {
 			w.Configure(asks)
 			lead := func(refuses string) { // one that has not read the ledger a moment ago
 				l := w.Lead()
-				l.Deletions.Writer = refusing{l.Deletions.Writer, refuses, 403}
+				l.Remediations.Writer = refusing{l.Remediations.Writer, refuses, 403}
 				l.RunFor(2 * time.Minute)
 			}
 			lead(tc.refuses)
@@ -330,8 +330,8 @@ func TestFailingRemovalIsReported(t *testing.T) {
 			}
 			w.AnnotateLedger(ledger.AnnotationPaused, "for a while")
 			l = w.Lead()
-			writer := l.Deletions.Writer
-			l.Deletions.Writer = refusing{writer, removal, tc.code}
+			writer := l.Remediations.Writer
+			l.Remediations.Writer = refusing{writer, removal, tc.code}
 			l.RunFor(tc.lasts)
 			if held := w.Record(n.Name).Held; !required(w, n) || (held == decide.GuardPaused) != (tc.code != 409) {
 				t.Errorf("the condition is there: %t, the record is held by %q", required(w, n), held)
@@ -340,7 +340,7 @@ func TestFailingRemovalIsReported(t *testing.T) {
 			if events := w.EventCount(n.Name, decide.EventConditionStays); said != tc.reported || events != map[bool]int{true: 1}[tc.reported] {
 				t.Errorf("reported: %d events, %s", events, w.ConditionText(n.Name))
 			}
-			l.Deletions.Writer = writer
+			l.Remediations.Writer = writer
 			l.RunFor(2 * time.Minute)
 			if required(w, n) || strings.Contains(w.ConditionText(n.Name), "remediation failed: ") {
 				t.Errorf("the condition is there: %t, %s", required(w, n), w.ConditionText(n.Name))

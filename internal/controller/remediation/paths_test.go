@@ -1,4 +1,4 @@
-package deletion_test
+package remediation_test
 
 import (
 	"strings"
@@ -12,8 +12,8 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// deletionPaths are the ways of the deletion reconciler.
-func deletionPaths() map[string]world.Path {
+// remediationPaths are the ways of the remediation reconciler.
+func remediationPaths() map[string]world.Path {
 	held := func(guard string) world.Result {
 		return world.Result{Gated: true, Record: "failed ChecksFailed held=" + guard + " verified=false", Sequence: 2, Attempts: 2, Condition: "Unknown RemediationHeld"}
 	}
@@ -121,6 +121,8 @@ func deletionPaths() map[string]world.Path {
 	}
 }
 
-func TestDeletionWritesDisturbed(t *testing.T) { world.DisturbEveryWrite(t, deletionPaths()) }
+func TestRemediationWritesDisturbed(t *testing.T) { world.DisturbEveryWrite(t, remediationPaths()) }
 
-func TestStaleLeaderBesideDeletionPaths(t *testing.T) { world.StaleLeaderBeside(t, deletionPaths()) }
+func TestStaleLeaderBesideRemediationPaths(t *testing.T) {
+	world.StaleLeaderBeside(t, remediationPaths())
+}

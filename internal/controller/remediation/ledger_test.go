@@ -1,4 +1,4 @@
-package deletion
+package remediation
 
 import (
 	"errors"
@@ -57,7 +57,7 @@ func enter(t *testing.T, l *Ledger, uid string, now time.Time) error {
 	return l.Append(t.Context(), deletionOf(uid, now), time.Time{}, l.Reader.(*apiServer).version())
 }
 
-func TestLedgerKeepsDeletions(t *testing.T) {
+func TestLedgerKeepsActions(t *testing.T) {
 	s := &apiServer{}
 	l := &Ledger{Reader: s, Writer: s, Namespace: "ns"}
 	mustBe(t, "no ConfigMap", read(t, l, noon), "")
@@ -161,7 +161,7 @@ func TestLedgerConflicts(t *testing.T) {
 	mustBe(t, "nothing is entered blindly", apierrors.IsForbidden(enter(t, l, "a", noon)), true)
 }
 
-// A ledger that cannot be parsed holds every deletion, and is not changed.
+// A ledger that cannot be parsed holds every action, and is not changed.
 func TestLedgerUnreadable(t *testing.T) {
 	l, s := ledgerOf("{")
 	_, err := l.Read(t.Context(), noon, true)
@@ -172,7 +172,7 @@ func TestLedgerUnreadable(t *testing.T) {
 	mustBe(t, "writes", s.writes, 0)
 }
 
-// A ledger that was emptied, deleted or never begun begins anew, and records since when it covers deletions.
+// A ledger that was emptied, deleted or never begun begins anew, and records since when it covers actions.
 func TestLedgerIsBegun(t *testing.T) {
 	full := "[" + at("a", noon.Add(-time.Minute)) + "]"
 	for name, tc := range map[string]struct {

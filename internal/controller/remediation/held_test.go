@@ -1,4 +1,4 @@
-package deletion_test
+package remediation_test
 
 import (
 	"fmt"
@@ -14,12 +14,12 @@ import (
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
-	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
+	backends "github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
 
-// heldBy creates the given number of nodes whose deletion is held by the guard, with evidence that costs a list.
+// heldBy creates the given number of nodes whose remediation is held by the guard, with evidence that costs a list.
 func heldBy(w *world.World, guard string, count int) {
 	w.Helper()
 	for i := range count {
@@ -79,8 +79,8 @@ func TestHeldNodesAreLookedAtCheaply(t *testing.T) {
 	}
 }
 
-// While nothing changes, the node reconciler leaves a held node to the deletion reconciler, which looks at all of them
-// together, once in each interval. The next attempt is further away than the next turn of the sweep.
+// While nothing changes, the node reconciler leaves a held node to the remediation reconciler, which looks at all of
+// them together, once in each interval. The next attempt is further away than the next turn of the sweep.
 func TestHeldNodeIsLookedAtOnceAnInterval(t *testing.T) {
 	w := world.Begin(t, `{"nodeManagement": {`+world.Deletes+`, "remediation": {"dryRun": true}},
 		"reconciliation": {"intervalSeconds": 30}}`)
@@ -94,9 +94,9 @@ func TestHeldNodeIsLookedAtOnceAnInterval(t *testing.T) {
 		if w.Must(err); own.RequeueAfter != 0 || len(l.TakeConsidered()) != 1 {
 			t.Errorf("%s: the node reconciler looks again in %s", name, own.RequeueAfter)
 		}
-		held, err := l.Deletions.Reconcile(w.Ctx, world.Request(name))
+		held, err := l.Remediations.Reconcile(w.Ctx, world.Request(name))
 		if w.Must(err); held.RequeueAfter <= 0 || held.RequeueAfter > 30*time.Second || *held.Priority >= 0 {
-			t.Errorf("%s: the deletion reconciler returns %+v", name, held)
+			t.Errorf("%s: the remediation reconciler returns %+v", name, held)
 		}
 		rounds = append(rounds, w.Clock.Now().Add(held.RequeueAfter))
 		w.Clock.Advance(time.Second)
@@ -151,7 +151,7 @@ func TestHeldNodeIsReadAgain(t *testing.T) {
 				t.Fatalf("it is deleted after %s, although a guard holds it", after)
 			}
 			tc.ends(w, n)
-			l.Deletions.Owners = remediation.New(l.Live(), l.Writer()) // which reads NodeClaims every ten seconds of real time
+			l.Remediations.Owners = backends.New(l.Live(), l.Writer()) // which reads NodeClaims every ten seconds of real time
 			if took, ok := l.Until(time.Hour, deleted); !ok || took > interval {
 				t.Errorf("deleted: %t, after %s", ok, took)
 			}
@@ -206,12 +206,12 @@ func TestActsOnFreshEvidence(t *testing.T) {
 			w.Claim(n)
 			l := w.Lead()
 			l.Deliver()
-			w.Must(l.ReconcileDeletion(other))
+			w.Must(l.ReconcileRemediation(other))
 			if r := w.Record(other.Name); r.Held != owner.Guard { // the last guard, so all evidence was read
 				t.Fatalf("record %+v", r)
 			}
 			since(w, l, n)
-			w.Must(l.ReconcileDeletion(n))
+			w.Must(l.ReconcileRemediation(n))
 			if r := w.Record(n.Name); r.Held != guard || r.Deletion != nil || w.Deleting(n.Name) {
 				t.Errorf("record %+v", r)
 			}

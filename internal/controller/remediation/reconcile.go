@@ -1,8 +1,8 @@
-// Package deletion acts on nodes that failed for good. It collects the evidence of the guards, decides, writes the
+// Package remediation acts on nodes that failed for good. It collects the evidence of the guards, decides, writes the
 // intent into the node's record, adds the deletion to the ledger, and deletes the node's owner. Or it keeps the
 // condition on the node that asks a repairer to act. It handles one node at a time in its own queue, so the release of
 // a healthy node never waits for it.
-package deletion
+package remediation
 
 import (
 	"context"
@@ -32,11 +32,11 @@ import (
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/metrics"
-	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
+	backends "github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 )
 
-// Reconciler considers the deletion of one node after the other, because the limits count earlier deletions.
+// Reconciler considers the remediation of one node after the other, because the limits count earlier actions.
 type Reconciler struct {
 	View *controller.View
 	// Live reads from the API server.
@@ -45,12 +45,12 @@ type Reconciler struct {
 	Writer client.Client
 	// Pods are the effects on worker pods.
 	Pods controller.Pods
-	// EvidenceFor is how old the evidence of a decision may be when the deletion is carried out. A deletion that takes
+	// EvidenceFor is how old the evidence of a decision may be when the action is carried out. An action that takes
 	// longer is cancelled and tried again.
 	EvidenceFor time.Duration
 	Fleet       *controller.Fleet
 	// Owners finds the object that owns a node and deletes it.
-	Owners   remediation.Backends
+	Owners   backends.Backends
 	Ledger   *Ledger
 	Counters *metrics.Counters
 	Events   controller.Emitter
@@ -70,7 +70,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}
 	}
 	return ctrl.NewControllerManagedBy(mgr).
-		Named("deletion").
+		Named("remediation").
 		WatchesRawSource(source.Func(r.queue.set)).
 		WithOptions(ctrlcontroller.Options{
 			MaxConcurrentReconciles: 1,
@@ -80,7 +80,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// begin writes a new ledger when this replica becomes the leader. The time for which a new ledger holds deletions
+// begin writes a new ledger when this replica becomes the leader. The time for which a new ledger holds actions
 // runs from then, and not from the first failure of a node.
 func (r *Reconciler) begin(ctx context.Context) error {
 	_ = wait.PollUntilContextTimeout(ctx, beginRetry, beginFor, true, func(ctx context.Context) (bool, error) {
@@ -100,8 +100,8 @@ const (
 // heldPriority has a node that was not held before go ahead of those that are.
 const heldPriority = -10
 
-// Reconcile considers the deletion of one node. It looks again at a node that is held or whose owner is being deleted,
-// once in each interval of reconciliation.intervalSeconds.
+// Reconcile considers the remediation of one node. It looks again at a node that is held or whose owner is being
+// deleted, once in each interval of reconciliation.intervalSeconds.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (ctrl.Result, error) {
 	n := &corev1.Node{}
 	if err := r.View.Cache.Get(ctx, req.NamespacedName, n); err != nil {
@@ -152,10 +152,10 @@ func (r *Reconciler) untilNextRound() time.Duration {
 	return now.Truncate(interval).Add(interval).Sub(now)
 }
 
-// errOld is the cause of the cancellation of a deletion whose evidence is too old.
+// errOld is the cause of the cancellation of an action whose evidence is too old.
 var errOld = errors.New("the data of the remediation decision is too old")
 
-// consider decides about the node and carries that out. It reports whether the node awaits its deletion.
+// consider decides about the node and carries that out. It reports whether the node awaits an action.
 func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Input) (awaits bool, err error) {
 	defer func() {
 		if err != nil && errors.Is(context.Cause(ctx), errOld) {
@@ -169,7 +169,7 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 		pods.Problem = problem(err)
 		return pods, unexplained(err)
 	}
-	leave := func(decide.Plan) error { return decide.ErrStop } // what is next is not a deletion
+	leave := func(decide.Plan) error { return decide.ErrStop } // what is next is not a remediation
 	loaders := decide.Loaders{
 		decide.NeedFresh: func(decide.Plan) (err error) {
 			// The API server may make the client retry a request for a long time. What is loaded from here on must not become
@@ -185,9 +185,9 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 			return nil
 		},
 		decide.NeedLedger: decide.Loader(&ev.Ledger, func() (decide.Ledger, error) {
-			deletions, err := r.Ledger.Read(ctx, r.View.Tracker.Now(), ev.Fresh)
-			deletions.Problem = problem(err)
-			return deletions, unexplained(err)
+			actions, err := r.Ledger.Read(ctx, r.View.Tracker.Now(), ev.Fresh)
+			actions.Problem = problem(err)
+			return actions, unexplained(err)
 		}),
 		decide.NeedCounts: decide.Loader(&ev.Counts, func() (decide.Counts, error) { return r.count(ctx, in, ev) }),
 		decide.NeedOccupants: decide.Loader(&ev.Workloads, func() (decide.Workloads, error) {
@@ -232,14 +232,14 @@ func (r *Reconciler) consider(ctx context.Context, n *corev1.Node, in decide.Inp
 
 // ownerRead is what the lookup of the node's owner reads. Few nodes carry the condition, and it must go at the next
 // look if the owner opts out.
-func ownerRead(in decide.Input, ev decide.Evidence) remediation.Read {
+func ownerRead(in decide.Input, ev decide.Evidence) backends.Read {
 	switch {
 	case ev.Fresh:
-		return remediation.Latest
+		return backends.Latest
 	case len(in.Node.RemediationConditions) > 0:
-		return remediation.ByName
+		return backends.ByName
 	}
-	return remediation.Recent
+	return backends.Recent
 }
 
 // setCondition adds the action to the ledger, which then has the time of the condition, and sets the condition on the

@@ -1,4 +1,4 @@
-package deletion_test
+package remediation_test
 
 import (
 	"testing"
@@ -26,7 +26,7 @@ func TestPassDuringADeletion(t *testing.T) {
 			raced := l.Nodes.View.Builder.Verify(workerpod.Target{Name: n.Name, UID: string(n.UID), BootID: "boot", Gated: true},
 				w.Config.For(n.Labels), 3, config.SchedulingDirect)
 			l.Once("patch Node", func() { w.Create(raced) })
-			err := l.ReconcileDeletion(n)
+			err := l.ReconcileRemediation(n)
 			if w.Deleting(n.Name) != deleted || (err == nil) != deleted || w.Record(n.Name).Deletion == nil {
 				t.Fatalf("deleted: %t, %v, record %+v", w.Deleting(n.Name), err, w.Record(n.Name))
 			}

@@ -1,4 +1,4 @@
-package deletion_test
+package remediation_test
 
 import (
 	"net/http"
@@ -28,7 +28,7 @@ func TestDeletionCountsTheFleetAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.WriteRecord(other, w.Failures(1))
-	if _, err := l.Deletions.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
+	if _, err := l.Remediations.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
 		t.Fatal(err)
 	}
 	if r := w.Record(n.Name); w.Deleting(n.Name) || r.Deletion != nil || r.Held != decide.GuardMaxUnhealthy {
@@ -37,7 +37,7 @@ func TestDeletionCountsTheFleetAnew(t *testing.T) {
 	w.WriteRecord(other, marks.Record{}) // else it was another guard
 	l.Deliver()
 	w.Clock.Advance(2 * time.Second) // for which the counts of the fleet serve
-	if _, err := l.Deletions.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
+	if _, err := l.Remediations.Reconcile(w.Ctx, world.Request(n.Name)); err != nil {
 		t.Fatal(err)
 	}
 	if r := w.Record(n.Name); r.Deletion == nil {
@@ -53,13 +53,13 @@ func TestDeletionOnOldEvidence(t *testing.T) {
 	w.Claim(n)
 	l := w.Lead()
 	l.Deliver()
-	l.Deletions.EvidenceFor = time.Nanosecond
-	_, err := l.Deletions.Reconcile(w.Ctx, world.Request(n.Name))
+	l.Remediations.EvidenceFor = time.Nanosecond
+	_, err := l.Remediations.Reconcile(w.Ctx, world.Request(n.Name))
 	if r := w.Record(n.Name); err == nil || !strings.Contains(err.Error(), "too old") || r.Deletion != nil || r.Held != "" || w.Deleting(n.Name) {
 		t.Errorf("error %v, record %+v", err, r)
 	}
-	l.Deletions.EvidenceFor = time.Minute
-	if _, err := l.Deletions.Reconcile(w.Ctx, world.Request(n.Name)); err != nil || !w.Deleting(n.Name) {
+	l.Remediations.EvidenceFor = time.Minute
+	if _, err := l.Remediations.Reconcile(w.Ctx, world.Request(n.Name)); err != nil || !w.Deleting(n.Name) {
 		t.Errorf("the next time: %v, record %+v", err, w.Record(n.Name))
 	}
 }

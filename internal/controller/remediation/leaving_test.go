@@ -1,4 +1,4 @@
-package deletion_test
+package remediation_test
 
 import (
 	"fmt"
@@ -47,7 +47,7 @@ func TestANodeThatIsLeavingIsNotDeleted(t *testing.T) {
 	}
 }
 
-// A node that failed and is drained by others counts in no limit: it does not hold the deletion of another one.
+// A node that failed and is drained by others counts in no limit: it does not hold the remediation of another one.
 func TestANodeThatIsLeavingHoldsNoOther(t *testing.T) {
 	for _, key := range []string{"aws-node-termination-handler/spot-itn", "cloud.google.com/impending-node-termination", "ToBeDeletedByClusterAutoscaler"} {
 		t.Run(key, func(t *testing.T) {

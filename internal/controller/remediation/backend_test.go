@@ -1,4 +1,4 @@
-package deletion_test
+package remediation_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
-	"github.com/kube-node-ready/kube-node-ready/internal/remediation"
+	backends "github.com/kube-node-ready/kube-node-ready/internal/remediation"
 	"github.com/kube-node-ready/kube-node-ready/internal/remediation/owner"
 	"github.com/kube-node-ready/kube-node-ready/test/world"
 )
@@ -28,7 +28,7 @@ const machineOf = "example.com/node"
 
 func (machines) Kind() string { return "Machine" }
 
-func (m machines) Find(ctx context.Context, n *corev1.Node, _ remediation.Read) owner.Owner {
+func (m machines) Find(ctx context.Context, n *corev1.Node, _ backends.Read) owner.Owner {
 	var found corev1.ConfigMapList
 	if err := m.List(ctx, &found, client.InNamespace(m.namespace), client.MatchingLabels{machineOf: n.Name}); err != nil {
 		return owner.Owner{Problem: "Machines could not be listed"}
@@ -83,7 +83,7 @@ func TestAnotherBackend(t *testing.T) {
 			})
 			acted := 0
 			l := w.Lead()
-			l.Deletions.Owners = slices.Concat(remediation.Backends{machines{w.API, w.Namespace, &acted}}, l.Deletions.Owners)
+			l.Remediations.Owners = slices.Concat(backends.Backends{machines{w.API, w.Namespace, &acted}}, l.Remediations.Owners)
 			l.Drive()
 
 			_, f := w.Get(n.Name)
