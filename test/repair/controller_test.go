@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/ledger"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
@@ -117,14 +118,14 @@ func (w *world) verified(nodes ...string) {
 	}
 }
 
-// held waits until a guard holds what would be done about the nodes.
-func (w *world) held(guard string, nodes ...string) {
+// shares waits until nodes that worked fail as verified nodes do: they stay open, with their label.
+func (w *world) shares(nodes ...string) {
 	w.Helper()
 	for _, name := range nodes {
-		w.eventually("node "+name+" is held by "+guard, func() error {
+		w.eventually("node "+name+" shares a failure", func() error {
 			f, err := w.facts(name)
-			if err == nil && f.Record.Held != guard {
-				err = fmt.Errorf("%+v", f.Record)
+			if err == nil && (f.Record.LastReason != attempt.ReasonSharedFailure || f.Gated || !f.Labelled) {
+				err = fmt.Errorf("gated %t, verified %t, %+v", f.Gated, f.Labelled, f.Record)
 			}
 			return err
 		})

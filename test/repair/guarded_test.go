@@ -38,7 +38,7 @@ func TestRepairersActAfterTheGuards(t *testing.T) {
 			// DNS fails everywhere, and three nodes are accused.
 			f.broken(true, nodes...)
 			f.ask("outage", nodes[:3]...)
-			f.held(decide.GuardControlProbe, nodes[:3]...)
+			f.shares(nodes[:3]...)
 			f.throughout(tolerated, "DNS fails everywhere, and nothing is replaced", untouched)
 			f.broken(false, nodes...)
 			f.verified(nodes...)
