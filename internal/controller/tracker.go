@@ -44,7 +44,7 @@ type Tracker struct {
 // trackedNode is what was observed of the node with this UID.
 type trackedNode struct {
 	uid        types.UID
-	vanished   int32
+	vanished   attempt.Attempt
 	dryRunDone bool
 	needed     time.Time // since when it must be verified
 	gateOpen   time.Time // when it was last seen without a gating taint, before or after it carried one
@@ -174,7 +174,9 @@ func (s *Tracker) PodGone(o workerpod.Observation, pod *corev1.Pod) {
 	case o.Purpose != workerpod.PurposeVerify, o.Recorded, r != nil && r.Reason != attempt.ReasonPodDeleted:
 	case n == nil && r != nil, n != nil && n.uid != uid:
 	default:
-		s.node(o.Node, uid).vanished = o.Attempt.Number
+		// What it ran, and in which boot, is its own: another run begins with the present ones.
+		s.node(o.Node, uid).vanished = attempt.Attempt{Number: o.Attempt.Number,
+			Basis: attempt.Basis{BootID: o.Attempt.Basis.BootID, Checks: o.Attempt.Basis.Checks}}
 	}
 }
 
@@ -226,7 +228,7 @@ func (s *Tracker) ofNode(in *decide.Input) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.nodes[in.Node.Name]; n != nil && n.uid == types.UID(in.Node.UID) {
-		in.VanishedAttempt, in.DryRunDone, in.GateOpenSeen, in.NotReadySeen = n.vanished, n.dryRunDone, n.gateOpen, n.notReady
+		in.Vanished, in.DryRunDone, in.GateOpenSeen, in.NotReadySeen = n.vanished, n.dryRunDone, n.gateOpen, n.notReady
 		in.BootReturned, in.BootIDs = n.returned, n.bootIDs
 	}
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
@@ -210,36 +211,37 @@ func TestAVanishedAttemptIsRemembered(t *testing.T) {
 		return in
 	}
 	gone(worker(v, n, 1, exited(1)))
-	if in := gather(); in.VanishedAttempt != 0 {
-		t.Errorf("one that had a result: %d", in.VanishedAttempt)
+	if in := gather(); in.Vanished.Number != 0 {
+		t.Errorf("one that had a result: %d", in.Vanished.Number)
 	}
 	gone(worker(v, n, 2, running))
-	if in := gather(); in.VanishedAttempt != 2 {
-		t.Errorf("vanished %d", in.VanishedAttempt)
+	want := attempt.Basis{BootID: n.Status.NodeInfo.BootID, Checks: v.Builder.Checks("")}
+	if in := gather(); in.Vanished.Number != 2 || in.Vanished.Basis != want {
+		t.Errorf("vanished %+v, want one with %+v", in.Vanished, want)
 	}
 	gone(worker(v, n, 3, exited(1), terminating))
-	if in := gather(); in.VanishedAttempt != 3 {
-		t.Errorf("vanished %d: want one that ended for its deletion", in.VanishedAttempt)
+	if in := gather(); in.Vanished.Number != 3 {
+		t.Errorf("vanished %d: want one that ended for its deletion", in.Vanished.Number)
 	}
 	gone(worker(v, n, 4, exited(0), terminating))
-	if in := gather(); in.VanishedAttempt != 3 {
-		t.Errorf("vanished %d: one that passed did not", in.VanishedAttempt)
+	if in := gather(); in.Vanished.Number != 3 {
+		t.Errorf("vanished %d: one that passed did not", in.Vanished.Number)
 	}
 	gone(worker(v, n, 5, exited(1), terminating, func(p *corev1.Pod) {
 		p.Annotations[workerpod.AnnotationRecorded] = "true"
 	}))
-	if in := gather(); in.VanishedAttempt != 3 {
-		t.Errorf("vanished %d: one that is recorded did not", in.VanishedAttempt)
+	if in := gather(); in.Vanished.Number != 3 {
+		t.Errorf("vanished %d: one that is recorded did not", in.Vanished.Number)
 	}
 	again := node("n", func(n *corev1.Node) { n.UID = "another" })
-	if in, _ := v.Gather(t.Context(), again); in.VanishedAttempt != 0 {
-		t.Errorf("of an earlier node of the name: %d", in.VanishedAttempt)
+	if in, _ := v.Gather(t.Context(), again); in.Vanished.Number != 0 {
+		t.Errorf("of an earlier node of the name: %d", in.Vanished.Number)
 	}
 	if v.Tracker.NodeGone("n"); len(v.Tracker.nodes) != 0 || len(v.Tracker.pods) != 0 {
 		t.Errorf("left: %v", v.Tracker.nodes)
 	}
-	if in := gather(); in.VanishedAttempt != 0 {
-		t.Errorf("left: %d", in.VanishedAttempt)
+	if in := gather(); in.Vanished.Number != 0 {
+		t.Errorf("left: %d", in.Vanished.Number)
 	}
 	c.pods = nil
 }
@@ -250,7 +252,7 @@ func TestTheEndOfAnEarlierNodesPodsChangesNothing(t *testing.T) {
 	v.Tracker.FinishDryRun(of("n", "later"))
 	p := worker(v, earlier, 1, running)
 	v.Tracker.PodGone(workerpod.Observe(p), p)
-	if in, err := v.Gather(t.Context(), n); err != nil || !in.DryRunDone || in.VanishedAttempt != 0 {
+	if in, err := v.Gather(t.Context(), n); err != nil || !in.DryRunDone || in.Vanished.Number != 0 {
 		t.Errorf("%+v, %v", in, err)
 	}
 }

@@ -49,7 +49,7 @@ func gateRemovedPlan(in Input, ev Evidence, now time.Time) (p Plan) {
 	if promised && !in.GateOpenSeen.IsZero() && !strings.HasPrefix(by, "kubectl") {
 		text += ". admission.mode promises the taint, so it is put back once"
 		r := marks.Record{NodeUID: in.Node.UID, BootID: in.Node.BootID, LastReason: attempt.ReasonGateRemoved,
-			LastMessage: attempt.Text(text), Sequence: in.VanishedAttempt}
+			LastMessage: attempt.Text(text), Sequence: in.Vanished.Number}
 		for _, pod := range in.Pods { // a worker that began under the earlier gate does not open this one
 			if pod.Purpose == workerpod.PurposeVerify {
 				r.Sequence = max(r.Sequence, pod.Attempt.Number)

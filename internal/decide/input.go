@@ -49,8 +49,8 @@ type Input struct {
 	Installed time.Time
 	// Pods are the worker pods on the node: verify pods and control probes.
 	Pods []workerpod.Observation
-	// VanishedAttempt is the number of the attempt whose pod was deleted without a result; 0 for none.
-	VanishedAttempt int32
+	// Vanished is the attempt whose pod was deleted without a result; its number is 0 for none.
+	Vanished attempt.Attempt
 	// LocalWorker is the process on the node that verifies it, in DaemonSet mode; else nil.
 	LocalWorker *LocalWorker
 	// GateOpenSeen is when this process last observed the node without a gating taint, if it had one before or after; else

@@ -17,7 +17,7 @@ func lookAtRemediating(in Input, ev Evidence, now time.Time) Plan {
 	switch {
 	case r.Deletion == nil:
 		return lookAtExhausted(in, ev, now)
-	case CurrentPod(r, in.Pods) != nil || in.VanishedAttempt == r.Sequence+1:
+	case CurrentPod(r, in.Pods) != nil || in.Vanished.Number == r.Sequence+1:
 		return remedied(in, ev, Plan{Condition: betweenAttempts(in, now)}, false, now)
 	case localUnderWay(in): // nobody deletes the owner of a node that verifies itself
 		return lookAtVerifying(in, ev, now)

@@ -287,7 +287,7 @@ func TestNoAttemptIsRecordedWhileADeletionGoesOn(t *testing.T) {
 		"it failed":           exhausted(intended, with(pod(6, ended(attempt.Failed)))),
 		"it proved nothing":   exhausted(intended, with(pod(6, imageMissing))),
 		"it hangs":            exhausted(intended, with(pod(6, seenFor(time.Hour)))),
-		"its pod was deleted": exhausted(intended, func(in *Input) { in.VanishedAttempt = 6 }),
+		"its pod was deleted": exhausted(intended, func(in *Input) { in.Vanished.Number = 6 }),
 		"after a reboot":      exhausted(intended, rebootedTo("b2"), with(pod(6, ended(attempt.Passed)))),
 	} {
 		plan, _ := ask(t, in, going)

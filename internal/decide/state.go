@@ -74,7 +74,7 @@ func StateOf(in Input, now time.Time) State {
 // underWay reports whether the next attempt has begun. Its pod may be gone without a result.
 func underWay(in Input) bool {
 	next := in.NextAttempt().Number
-	return CurrentPod(in.Node.Record, in.Pods) != nil || in.VanishedAttempt == next ||
+	return CurrentPod(in.Node.Record, in.Pods) != nil || in.Vanished.Number == next ||
 		localUnderWay(in)
 }
 

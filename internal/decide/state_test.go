@@ -19,7 +19,7 @@ func asked(in *Input) {
 // Each row of the states, what the metric calls it, and what follows for the node in a pool where it may be deleted.
 func TestStateOf(t *testing.T) {
 	never := func(in *Input) { in.Config.Reconciliation.ExhaustedRetrySeconds = -1 }
-	vanished := func(in *Input) { in.VanishedAttempt = in.NextAttempt().Number }
+	vanished := func(in *Input) { in.Vanished.Number = in.NextAttempt().Number }
 	local := func(in *Input) { in.LocalWorker = &LocalWorker{Attempt: in.NextAttempt()} }
 	dry := func(in *Input) { in.Config.NodeManagement.Remediation.DryRun = true }
 	others := func(in *Input) { in.Checks = "c2" }

@@ -28,7 +28,7 @@ func lookAtVerifying(in Input, ev Evidence, now time.Time) Plan {
 	case localUnderWay(in):
 		return localResult(in, ev, now)
 	case current == nil:
-		return recordResult(in, budgetOf(in), attempt.Attempt{Number: in.VanishedAttempt}, *podDeleted(), now)
+		return recordResult(in, budgetOf(in), in.Vanished, *podDeleted(), now)
 	case current.Attempt.Result == nil:
 		return awaitResult(in, ev, *current, now)
 	}

@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -273,7 +275,7 @@ func TestWhyAnAttemptWithoutAResultEnded(t *testing.T) {
 		"lost":          {given(lost, with(pod(1, seenFor(time.Hour)))), attempt.ReasonNodeLost},
 		"lost, pending": {given(lost, with(pod(1, pending, seenFor(time.Hour)))), attempt.ReasonNodeLost},
 		"deleted":       {given(with(pod(1, terminating, seenFor(time.Hour)))), attempt.ReasonPodDeleted},
-		"vanished":      {given(func(in *Input) { in.VanishedAttempt = 1 }), attempt.ReasonPodDeleted},
+		"vanished":      {given(func(in *Input) { in.Vanished.Number = 1 }), attempt.ReasonPodDeleted},
 		"unschedulable": {given(with(pod(1, pending, unschedulable(time.Minute)))), attempt.ReasonUnschedulable},
 	} {
 		r, plan := recorded(t, tc.in, world{})
@@ -282,6 +284,31 @@ func TestWhyAnAttemptWithoutAResultEnded(t *testing.T) {
 		}
 		if spends := r.Attempts == 1; spends != (tc.reason == attempt.ReasonTimeout) || plan.Change.Gate == gateOpen {
 			t.Errorf("%s: %+v", name, plan.Change)
+		}
+	}
+}
+
+// What a vanished attempt ran, and in which boot, is known. It does not count as one of the present boot, or the next
+// attempt would not wait for prerequisites, and a new leader would not know that the node was rebooted.
+func TestVanishedAttemptOfAnotherRun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		basis attempt.Basis
+		asks  bool
+	}{
+		"of this run":          {attempt.Basis{BootID: "b1", Checks: checks}, false},
+		"of an earlier boot":   {attempt.Basis{BootID: "b0", Checks: checks}, true},
+		"of other checks":      {attempt.Basis{BootID: "b1", Checks: "others"}, true},
+		"whose pod names none": {attempt.Basis{}, false},
+	} {
+		in := failing(1, func(in *Input) { in.Vanished = attempt.Attempt{Number: 2, Basis: tc.basis} })
+		r, _ := recorded(t, in, world{})
+		if want := cmp.Or(tc.basis.BootID, "b1"); r.BootID != want || r.Sequence != 2 || r.LastReason != attempt.ReasonPodDeleted {
+			t.Errorf("%s: %+v, want boot %s", name, r, want)
+		}
+		in.Node.Record, in.Vanished = r, attempt.Attempt{}
+		_, asked := askAt(t, in, world{}, now.Add(time.Hour))
+		if asks := slices.Contains(asked, NeedPrerequisites); asks != tc.asks {
+			t.Errorf("%s: the next attempt asks for prerequisites: %t", name, asks)
 		}
 	}
 }

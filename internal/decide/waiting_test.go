@@ -56,8 +56,8 @@ func TestNext(t *testing.T) {
 		"unschedulable at first":          {in: given(with(pod(1, pending, unschedulable(9*time.Second)))), step: StepNone, reason: marks.ReasonVerifying, wait: time.Second},
 		"unschedulable":                   {in: given(with(pod(1, pending, unschedulable(10*time.Second)))), step: StepRecord, number: 1, outcome: attempt.Inconclusive},
 		"on its way out, may yet pass":    {in: given(with(pod(1, terminating))), step: StepNone, reason: marks.ReasonVerifying, wait: 2 * time.Second},
-		"pod vanished":                    {in: given(func(in *Input) { in.VanishedAttempt = 1 }), step: StepRecord, number: 1, outcome: attempt.Inconclusive},
-		"hint of an older pod":            {in: failing(2, due, func(in *Input) { in.VanishedAttempt = 2 }), step: StepStart, number: 3, reason: marks.ReasonChecksFailed},
+		"pod vanished":                    {in: given(func(in *Input) { in.Vanished.Number = 1 }), step: StepRecord, number: 1, outcome: attempt.Inconclusive},
+		"hint of an older pod":            {in: failing(2, due, func(in *Input) { in.Vanished.Number = 2 }), step: StepStart, number: 3, reason: marks.ReasonChecksFailed},
 		"backoff":                         {in: failing(3), step: StepNone, reason: marks.ReasonChecksFailed, wait: backoff(3)},
 		"backoff over":                    {in: failing(1, due), step: StepStart, number: 2, reason: marks.ReasonChecksFailed},
 		"inconclusive, backoff":           {in: puzzling(2), step: StepNone, reason: marks.ReasonWorkerInconclusive, wait: backoff(2)},
@@ -309,7 +309,7 @@ func TestANodeThatIsLeaving(t *testing.T) {
 	if plan, _ := ask(t, given(leaving, with(pod(1, ended(attempt.Passed)))), world{}); plan.Step != StepRecord || plan.Change.Gate != gateOpen {
 		t.Errorf("what the worker under way found does not count: %+v", plan)
 	}
-	if plan, _ := ask(t, given(leaving, func(in *Input) { in.VanishedAttempt = 1 }), world{}); plan.Step != StepRecord || plan.Change.Record.LastReason != attempt.ReasonPodDeleted {
+	if plan, _ := ask(t, given(leaving, func(in *Input) { in.Vanished.Number = 1 }), world{}); plan.Step != StepRecord || plan.Change.Record.LastReason != attempt.ReasonPodDeleted {
 		t.Errorf("a worker that vanished with the node: %+v", plan)
 	}
 }

@@ -66,8 +66,8 @@ func TestPodReplacedUnderItsName(t *testing.T) {
 	cache.pods = []corev1.Pod{*second}
 	handler.Update(t.Context(), event.UpdateEvent{ObjectOld: first, ObjectNew: second}, q)
 	in, err := view.Gather(t.Context(), n)
-	if err != nil || len(in.Pods) != 1 || in.Pods[0].UID != "second" || in.VanishedAttempt != 1 {
-		t.Errorf("%v, pods %v, vanished %d", err, in.Pods, in.VanishedAttempt)
+	if err != nil || len(in.Pods) != 1 || in.Pods[0].UID != "second" || in.Vanished.Number != 1 {
+		t.Errorf("%v, pods %v, vanished %d", err, in.Pods, in.Vanished.Number)
 	}
 	handler.Delete(t.Context(), event.DeleteEvent{Object: second}, q)
 	cache.pods = nil
