@@ -81,7 +81,7 @@ test-nightly: tools ## Run the tests that make test leaves out, among them the c
 
 # Reproducible builds and images of both architectures are compiled again and again, and no change of a decision touches them.
 .PHONY: test-release
-test-release: tools ## Test what a release holds: builds that give the same bytes, their modules, and the images
+test-release: tools build ## Test what a release holds: builds that give the same bytes, their modules, and the images
 	go test $(TEST_FLAGS) ./test/supplychain
 	cd test/image && go test $(TEST_FLAGS) ./...
 
