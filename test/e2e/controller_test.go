@@ -76,17 +76,13 @@ func (s *suite) awaitController(ctx context.Context, t *testing.T) {
 }
 
 // The release is upgraded while a worker runs: the new controllers take over what is under way,
-// and their own workers carry the new configuration. Deleting nodes is on from here.
+// and their own workers carry the new configuration.
 func (s *suite) helmUpgrade(ctx context.Context, t *testing.T) {
 	fault, worker := s.slowly(ctx, t, "node-a")
 	if strings.Contains(worker.config, "www.example.test") {
 		t.Fatal("the new configuration is there before the upgrade")
 	}
-	// A ledger that was just made holds deletions for an hour: this one was begun before that.
-	s.kubectl(ctx, t, "-n", namespace, "patch", "configmap", "kube-node-ready-remediations", "--type=merge",
-		`--patch={"data":{"deletions.json":"[]","since":"2026-01-01T00:00:00Z"}}`)
-	s.deploy(ctx, t, withDeletion...)
-	s.awaitController(ctx, t)
+	s.deleting(ctx, t)
 	eventually(ctx, t, 40*time.Second, "a worker with the new configuration runs on node-a", func() error {
 		pods := s.watch.of("node-a", worker.created)
 		if last := pods[len(pods)-1]; !strings.Contains(last.config, "www.example.test") {
@@ -106,9 +102,20 @@ var withDeletion = []string{
 	`controller.config.nodeManagement.deleteFailedNodes=true`,
 }
 
+// deleting brings the release to withDeletion, whatever the cases before left. A ledger that was just made holds deletions
+// for an hour: this one says that it was begun before that, and has no entry.
+func (s *suite) deleting(ctx context.Context, t *testing.T) {
+	t.Helper()
+	s.kubectl(ctx, t, "-n", namespace, "patch", "configmap", "kube-node-ready-remediations", "--type=merge",
+		`--patch={"data":{"deletions.json":"[]","since":"2026-01-01T00:00:00Z"}}`)
+	s.deploy(ctx, t, withDeletion...)
+	s.awaitController(ctx, t)
+}
+
 // Deletion is on, and a node that was verified once breaks for good. It is kept from new workloads, but it is not
 // deleted. Its running workloads continue, and the node recovers.
 func (s *suite) quarantined(ctx context.Context, t *testing.T) {
+	s.deleting(ctx, t)
 	before, err := s.marks(ctx, "node-c")
 	must(t, err)
 	fault, err := s.node("node-c").DropDNS(ctx)

@@ -56,12 +56,12 @@ func TestEndToEnd(t *testing.T) {
 
 	s.whole(t, "Karpenter: leader's node consolidated", 8*time.Minute, s.karpenterConsolidates)
 	s.run(t, "Karpenter: node verified, then initialized", 2*time.Minute, s.karpenterVerifies)
-	s.run(t, "Karpenter: taint stays until the node is registered, whose label then brings other checks", 2*time.Minute, s.karpenterLate)
+	s.run(t, "Karpenter: taint stays until the node is registered, whose label then brings other checks", 3*time.Minute, s.karpenterLate)
 	s.whole(t, "Karpenter: a rule's taint among the startupTaints", 4*time.Minute, s.karpenterRule)
-	s.run(t, "Karpenter: failing node replaced", 3*time.Minute, s.karpenterReplaces)
-	s.whole(t, "Karpenter: fleet-wide failure replaces nothing", 3*time.Minute, s.karpenterFleetFailure)
+	s.run(t, "Karpenter: failing node replaced", 4*time.Minute, s.karpenterReplaces)
+	s.whole(t, "Karpenter: fleet-wide failure replaces nothing", 5*time.Minute, s.karpenterFleetFailure)
 	s.whole(t, "Karpenter: no configuration, and no node too many", 10*time.Minute, s.karpenterZeroConfig)
-	s.run(t, "Karpenter: taken away", time.Minute, s.karpenterStop)
+	s.run(t, "Karpenter: taken away", 3*time.Minute, s.karpenterStop)
 
 	s.run(t, "alerts fired and resolved", 2*time.Minute, s.alerts)
 	s.whole(t, "two releases, each lost beside the other", 5*time.Minute, s.twoReleases)

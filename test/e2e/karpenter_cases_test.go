@@ -20,8 +20,7 @@ import (
 // A pending pod makes Karpenter launch a node with our startup taint. It is untainted once
 // Karpenter has registered it, and then Karpenter calls it initialized.
 func (s *suite) karpenterVerifies(ctx context.Context, t *testing.T) {
-	s.startKarpenter(ctx, t)
-	s.kubectl(ctx, t, "apply", "--server-side", "-f", filepath.Join(s.root, "test", "e2e", "testdata", "karpenter.yaml"))
+	s.pool(ctx, t)
 	claim := s.awaitClaim(ctx, t, nil)
 	s.awaitVerified(ctx, t, 40*time.Second, claim.Status.NodeName)
 	s.awaitInitialized(ctx, t, claim)
@@ -39,6 +38,7 @@ func (s *suite) karpenterVerifies(ctx context.Context, t *testing.T) {
 // Karpenter adds them when it registers the node. One of the labels selects a profile with a check of its own. So the
 // first worker's pass no longer counts, and a second worker runs that check before the taint is removed.
 func (s *suite) karpenterLate(ctx context.Context, t *testing.T) {
+	s.pooled(ctx, t, 1)
 	claim, release := s.holdKarpenter(ctx, t, "pooled", 2)
 	node := claim.node(gatingTaint)
 	_, err := s.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
@@ -80,6 +80,7 @@ func (s *suite) karpenterLate(ctx context.Context, t *testing.T) {
 // the taint again, and is released again.
 func (s *suite) karpenterRule(ctx context.Context, t *testing.T) {
 	const key = "readiness.k8s.io/e2e-agent"
+	s.pool(ctx, t)
 	known := s.nodeClaims(ctx, t)
 	t.Cleanup(func() {
 		// The pool goes with the others: until then the kwok provider may still make the node whose delay it waits for.
@@ -135,6 +136,8 @@ func (s *suite) karpenterRule(ctx context.Context, t *testing.T) {
 // A node fails every attempt: we delete its NodeClaim and not the Node; Karpenter drains and
 // terminates it, and launches another for the pod that still waits. That one is verified.
 func (s *suite) karpenterReplaces(ctx context.Context, t *testing.T) {
+	s.deleting(ctx, t)
+	s.pooled(ctx, t, 2)
 	known := s.nodeClaims(ctx, t)
 	s.karpenter.nextResolver(nodeagent.DNSDrops)
 	s.scalePooled(ctx, t, 3)
@@ -167,6 +170,8 @@ func (s *suite) karpenterReplaces(ctx context.Context, t *testing.T) {
 // DNS is gone for the whole cluster while a new node joins. That is no fault of the node's: no
 // NodeClaim is deleted, and when DNS is back the node is verified without anyone's doing.
 func (s *suite) karpenterFleetFailure(ctx context.Context, t *testing.T) {
+	s.deleting(ctx, t)
+	s.pooled(ctx, t, 3)
 	known := s.nodeClaims(ctx, t)
 	s.kubectl(ctx, t, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
 	recovers := func(ctx context.Context) {
@@ -208,6 +213,7 @@ func (s *suite) karpenterFleetFailure(ctx context.Context, t *testing.T) {
 		}
 		return err
 	})
+	s.awaitAlert(ctx, t, "KubeNodeReadyRemediationHeld")
 	recovers(ctx)
 	recovered = true
 	s.awaitVerified(ctx, t, 60*time.Second, claim.Status.NodeName)
@@ -219,10 +225,7 @@ func (s *suite) karpenterFleetFailure(ctx context.Context, t *testing.T) {
 
 // Its nodes go as Karpenter takes them away; nothing of ours stands in the way of that.
 func (s *suite) karpenterStop(ctx context.Context, t *testing.T) {
-	k := s.karpenter
-	if k == nil || k.process == nil {
-		t.Fatal("Karpenter was not started")
-	}
+	s.pooled(ctx, t, 1)
 	s.kubectl(ctx, t, "delete", "deployment", "pooled", "ruled", "--ignore-not-found")
 	s.kubectl(ctx, t, "delete", "nodepool", "--all", "--timeout=50s")
 	eventually(ctx, t, 30*time.Second, "Karpenter's nodes are gone", func() error {
@@ -232,7 +235,7 @@ func (s *suite) karpenterStop(ctx context.Context, t *testing.T) {
 		}
 		return err
 	})
-	k.stop()
+	s.karpenter.stop()
 	s.karpenter = nil
 	s.watch.check(t)
 }

@@ -295,6 +295,21 @@ func (s *suite) awaitInitialized(ctx context.Context, t *testing.T, claim nodeCl
 	})
 }
 
+// pool starts Karpenter, with the NodePool "e2e" and a Deployment whose pods each need a node of it.
+func (s *suite) pool(ctx context.Context, t *testing.T) {
+	t.Helper()
+	s.startKarpenter(ctx, t)
+	s.kubectl(ctx, t, "apply", "--server-side", "-f", filepath.Join(s.root, "test", "e2e", "testdata", "karpenter.yaml"))
+}
+
+// pooled brings the pool to so many nodes, each verified, whatever the cases before left.
+func (s *suite) pooled(ctx context.Context, t *testing.T, nodes int) {
+	t.Helper()
+	s.pool(ctx, t)
+	s.scalePooled(ctx, t, nodes)
+	s.awaitPooled(ctx, t, nodes)
+}
+
 func (s *suite) scalePooled(ctx context.Context, t *testing.T, replicas int) {
 	t.Helper()
 	s.kubectl(ctx, t, "scale", "deployment/pooled", fmt.Sprintf("--replicas=%d", replicas))
@@ -303,7 +318,7 @@ func (s *suite) scalePooled(ctx context.Context, t *testing.T, replicas int) {
 // awaitPooled waits until so many of the pool's pods run, each on a verified node of the pool.
 func (s *suite) awaitPooled(ctx context.Context, t *testing.T, replicas int) {
 	t.Helper()
-	eventually(ctx, t, 40*time.Second, fmt.Sprintf("%d pods of the pool run", replicas), func() error {
+	eventually(ctx, t, time.Minute, fmt.Sprintf("%d pods of the pool run", replicas), func() error {
 		list, err := s.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=pooled", FieldSelector: "status.phase=Running"})
 		if err != nil {
 			return err

@@ -318,18 +318,9 @@ func (s *suite) awaitAlert(ctx context.Context, t *testing.T, alert string) {
 	})
 }
 
-// The faults of the cases before have made alerts fire; now that all is well, the ones on
-// states are silent. Without controllers the one on absence fires, until they are back.
+// Whatever the faults of the cases before made fire is silent now that all is well. Without controllers the one on
+// absence fires, until they are back.
 func (s *suite) alerts(ctx context.Context, t *testing.T) {
-	caused := []string{"KubeNodeReadyNodeStuckUnverified", "KubeNodeReadyRetriesExhausted"}
-	if !*smoke { // a smoke run has no case in which a guard holds an action
-		caused = append(caused, "KubeNodeReadyRemediationHeld")
-	}
-	for _, alert := range caused {
-		if fired, _ := s.prometheus.state(alert); !fired {
-			t.Errorf("%s did not fire during the run", alert)
-		}
-	}
 	for _, alert := range []string{"KubeNodeReadyNodeStuckUnverified", "KubeNodeReadyRetriesExhausted", "KubeNodeReadyRemediationHeld", "KubeNodeReadyControllerAbsent", "KubeNodeReadyNoLeader"} {
 		eventually(ctx, t, 30*time.Second, alert+" is resolved", func() error {
 			if _, firing := s.prometheus.state(alert); firing {
