@@ -63,7 +63,6 @@ func (s *suite) broken(ctx context.Context, t *testing.T, fault *realnode.Fault,
 func (s *suite) dnsDropped(ctx context.Context, t *testing.T) {
 	fault, err := s.node("node-b").DropDNS(ctx)
 	s.broken(ctx, t, fault, err, "dns", []string{"dns", "dns-endpoints", "service-discovery"}, func() {
-		s.awaitAlert(ctx, t, "KubeNodeReadyNodeStuckUnverified")
 		s.awaitAlert(ctx, t, "KubeNodeReadyRetriesExhausted")
 	})
 }

@@ -50,6 +50,7 @@ func (s *suite) lateAgents(ctx context.Context, t *testing.T) {
 	began := time.Now()
 	s.addNodes(ctx, t, realnode.NodeOptions{Labels: map[string]string{agentsLabel: "true"}, WithoutImages: []string{agentImage}}, name)
 	s.awaitHeld(ctx, t, name, began, "default/agent")
+	s.awaitAlert(ctx, t, "KubeNodeReadyNodeStuckUnverified")
 	s.apply(ctx, t, agent)
 	s.awaitHeld(ctx, t, name, began, "default/agent", "not Ready")
 
