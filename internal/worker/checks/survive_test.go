@@ -201,7 +201,7 @@ func (s situation) row(ctx context.Context, resolvConf string) string {
 		return err.Error()
 	}
 	config.Timeout = time.Second
-	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
 	defer cancel()
 	settings := &dns.Settings{Name: s.asked()}
 	f := settings.New(environment.Pod{Resolver: &resolver.Resolver{Config: config}})(ctx)
