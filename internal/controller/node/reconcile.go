@@ -36,7 +36,7 @@ const missedEventRetry = 2 * time.Second
 type Prerequisites interface {
 	// Unmet lists what does not hold for the node.
 	Unmet(n *corev1.Node, p config.Prerequisites) []decide.Unmet
-	// Forget drops a node that is gone.
+	// Forget drops a node that is gone, or that waits for nothing and whose record names its boot.
 	Forget(name string)
 }
 
@@ -192,6 +192,9 @@ func (r *Reconciler) step(ctx context.Context, n *corev1.Node, ev decide.Evidenc
 	}
 	r.View.Tracker.Decided(d.in, d.plan)
 	d.log(ctx)
+	if d.ev.Unmet == nil && d.in.Node.Record.BootID == d.in.Node.BootID {
+		r.Prerequisites.Forget(n.Name)
+	}
 	if d.rules.Unavailable != "" {
 		wait, err = r.setCondition(ctx, d)
 		return r.nextLook(d, wait), urgency(d.in.Node), err

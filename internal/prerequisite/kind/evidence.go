@@ -10,7 +10,8 @@ import (
 )
 
 // Evidence keeps apart what objects report about a node from what they reported about an earlier node of its name, or
-// in an earlier boot. It is not stored: a new process begins again, which is slower and never wrong.
+// in an earlier boot. It is not stored. A new process begins again, which is slower. It knows of a reboot by the node's
+// record, and so not of one before the first attempt.
 type Evidence struct {
 	mu    sync.Mutex
 	nodes map[string]*seenNode
@@ -90,16 +91,7 @@ func (e *Evidence) Stale(n *corev1.Node, o Object, now time.Time) (why string, u
 	return why + " and counts once it reports again, or once the node has been Ready for " + ReportsWithin.String(), until
 }
 
-// Settle drops a node of which nothing is older than itself or its boot.
-func (e *Evidence) Settle(name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if s := e.nodes[name]; s != nil && !s.rebooted && len(s.signs) == 0 {
-		delete(e.nodes, name)
-	}
-}
-
-// Forget drops a node that is gone.
+// Forget drops a node that is gone, or whose record names its boot from now on.
 func (e *Evidence) Forget(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

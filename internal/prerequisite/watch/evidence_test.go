@@ -69,14 +69,15 @@ func TestEvidenceOfAnEarlierNode(t *testing.T) {
 			notReady bool // the node, for ten seconds
 			counts   time.Duration
 		}{
-			"new node":                     {},
-			"recreated":                    {older: true, counts: time.Minute},
-			"recreated, reports again":     {older: true, reports: true, counts: 10 * time.Second},
-			"recreated, Ready later":       {older: true, notReady: true, counts: 70 * time.Second},
-			"rebooted":                     {verdict: "boot-1", reboots: true, counts: time.Minute},
-			"rebooted, reports again":      {verdict: "boot-1", reboots: true, reports: true, counts: 10 * time.Second},
-			"rebooted, then a new process": {verdict: "boot-1", counts: time.Minute},
-			"verified in this boot":        {verdict: "boot-2"},
+			"new node":                          {},
+			"recreated":                         {older: true, counts: time.Minute},
+			"recreated, reports again":          {older: true, reports: true, counts: 10 * time.Second},
+			"recreated, Ready later":            {older: true, notReady: true, counts: 70 * time.Second},
+			"rebooted":                          {verdict: "boot-1", reboots: true, counts: time.Minute},
+			"rebooted, reports again":           {verdict: "boot-1", reboots: true, reports: true, counts: 10 * time.Second},
+			"rebooted before its first attempt": {reboots: true, counts: time.Minute},
+			"rebooted, then a new process":      {verdict: "boot-1", counts: time.Minute},
+			"verified in this boot":             {verdict: "boot-2"},
 		} {
 			if name == "none of all" || name == "condition" && tc.older || // conditions end with their Node
 				name == "resources of all nodes, none of this one" {

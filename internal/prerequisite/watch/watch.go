@@ -98,14 +98,12 @@ func (w *Watches) Unmet(n *corev1.Node, p config.Prerequisites) []decide.Unmet {
 	v := &view{Watches: w, node: n.Name, now: time.Now(), pending: map[dependency]struct{}{}}
 	w.evidence.Look(n, marks.Observe(n, marks.Vocabulary{}).Record.BootID, v.now)
 	waits := w.evaluate(n, p, v)
-	if len(waits) == 0 {
-		w.evidence.Settle(n.Name)
-	}
 	w.waiting.keep(n.Name, v.pending)
 	return waits
 }
 
-// Forget drops a node that is gone.
+// Forget drops a node that is gone, or waits for nothing. Not before its record names its boot: after a reboot that is
+// all that shows that reports may be from before.
 func (w *Watches) Forget(name string) {
 	w.waiting.keep(name, nil)
 	w.evidence.Forget(name)
