@@ -102,8 +102,11 @@ type found struct {
 	what []string
 }
 
+// run runs all seeds. With untilFault the first fault ends the runs beside it too.
 func (c *campaign) run(ctx context.Context) {
 	ctrl.SetLogger(logr.Discard())
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	seeds := make(chan int, c.count)
 	for seed := c.first; seed < c.first+c.count; seed++ {
 		seeds <- seed
@@ -112,7 +115,7 @@ func (c *campaign) run(ctx context.Context) {
 	var all sync.WaitGroup
 	for range min(fromEnv("AT_ONCE", defaultAtOnce), c.count) {
 		all.Go(func() {
-			if err := c.runSome(ctx, seeds); err != nil {
+			if err := c.runSome(ctx, seeds, stop); err != nil {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				c.errs = append(c.errs, err)
@@ -122,7 +125,7 @@ func (c *campaign) run(ctx context.Context) {
 	all.Wait()
 }
 
-func (c *campaign) runSome(ctx context.Context, seeds <-chan int) error {
+func (c *campaign) runSome(ctx context.Context, seeds <-chan int, stop context.CancelFunc) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, err := newStage(ctx)
@@ -138,6 +141,9 @@ func (c *campaign) runSome(ctx context.Context, seeds <-chan int) error {
 			continue
 		}
 		what := s.run(ctx, c, uint64(seed)) //nolint:gosec // it is not negative
+		if ctx.Err() != nil {
+			break // cut short, so what it shows is of no account
+		}
 		if c.wants != "" {
 			what = slices.DeleteFunc(what, func(fault string) bool { return !strings.Contains(fault, c.wants) })
 		}
@@ -146,13 +152,12 @@ func (c *campaign) runSome(ctx context.Context, seeds <-chan int) error {
 			c.faults = append(c.faults, found{seed, what})
 			c.report(found{seed, what})
 		}
-		done := c.untilFault && len(c.faults) > 0
 		c.mu.Unlock()
 		if len(what) > 0 {
 			keepLogs(s, seed)
 		}
-		if done {
-			break
+		if c.untilFault && len(what) > 0 {
+			stop()
 		}
 	}
 	return nil
@@ -206,7 +211,7 @@ func (s *stage) run(ctx context.Context, c *campaign, seed uint64) []string {
 
 // warmUp waits until two nodes are verified: beside none a failure proves nothing, and nothing would be deleted.
 func (w *world) warmUp() {
-	for end := time.Now().Add(patience); time.Now().Before(end); pause(w.ctx, 50*time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end) && w.ctx.Err() == nil; pause(w.ctx, 50*time.Millisecond) {
 		count := 0
 		w.check.look(func() {
 			for _, n := range w.check.nodes {
@@ -226,7 +231,7 @@ func (w *world) disturb(steps []step) {
 	var under sync.WaitGroup
 	began := time.Now()
 	for _, s := range steps {
-		if len(w.check.violations()) > 0 {
+		if len(w.check.violations()) > 0 || w.ctx.Err() != nil {
 			break
 		}
 		pause(w.ctx, time.Until(began.Add(s.at)))
@@ -259,7 +264,7 @@ func (w *world) with(steps []step) []step {
 // settle waits until all is as it must be without faults, and returns what is not or must not have happened.
 func (w *world) settle() []string {
 	began := time.Now()
-	for err := w.calmDown(); err != nil && time.Since(began) < patience; err = w.calmDown() {
+	for err := w.calmDown(); err != nil && time.Since(began) < patience && w.ctx.Err() == nil; err = w.calmDown() {
 		pause(w.ctx, 200*time.Millisecond) // the API server is not up yet
 	}
 	w.check.calmed()
@@ -269,7 +274,7 @@ func (w *world) settle() []string {
 	}
 	var quiet time.Time
 	before, waited := 0, 0
-	for time.Since(began) < patience {
+	for time.Since(began) < patience && w.ctx.Err() == nil {
 		left := w.check.unsettled(time.Now())
 		if faults := w.check.violations(); len(faults) > 0 {
 			return faults
