@@ -99,6 +99,19 @@ func (t *tale) worker(number int, what *ran, change ...func(*corev1.Pod)) {
 	}
 }
 
+// again makes a first attempt, which is inconclusive, changes the node, and begins a second one, at the given time after
+// the first.
+func (t *tale) again(after time.Duration, change func(*corev1.Node)) {
+	t.node(others(same))
+	t.worker(1, well)
+	t.node(records(func(r *marks.Record) {
+		last := time.Unix(1000+t.revision+3, 0).Add(-after) // the second one's revision is the third from here
+		r.Sequence, r.LastOutcome, r.BootID, r.LastTime = 1, attempt.Inconclusive, "b", &last
+	}))
+	t.node(others(change))
+	t.worker(2, nil)
+}
+
 func ends(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 
 func (t *tale) claim(change func(*karpv1.NodeClaim)) {
@@ -235,6 +248,11 @@ func TestChecker(t *testing.T) {
 			t.node(comes(attempt.Inconclusive, 0))
 			t.worker(1, nil, ends, func(p *corev1.Pod) { p.DeletionGracePeriodSeconds = new(int64) })
 			t.worker(2, nil)
+		}, ""},
+		"an attempt begins as soon as one was inconclusive":      {func(t *tale) { t.again(500*time.Millisecond, same) }, "attempt 2 begins 500ms after one that did not pass"},
+		"an attempt begins some time after one was inconclusive": {func(t *tale) { t.again(leastBackoff, same) }, ""},
+		"an attempt begins as soon as one was inconclusive, after a reboot": {func(t *tale) {
+			t.again(500*time.Millisecond, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" })
 		}, ""},
 		"an attempt is lost": {func(t *tale) {
 			t.node(others(same))

@@ -485,6 +485,9 @@ func (c *checker) started(p *podSeen, ch change) {
 	default:
 		c.fault(n, ch, "attempt %d begins, and %d is recorded", id.number, was)
 	}
+	if !n.gone && !n.spoilt {
+		c.hasty(n, ch)
+	}
 	for _, other := range c.attempts[id] {
 		if other.ran != nil && !other.removed && !other.outdated {
 			c.fault(n, ch, "attempt %d begins again, although it had a result", id.number)
@@ -495,6 +498,24 @@ func (c *checker) started(p *podSeen, ch change) {
 		if other != p && isVerify(other.pod) && owner(other.pod) == id.node && occupies(other.pod) {
 			c.fault(n, ch, "it occupies the node beside %s", other.pod.Name)
 		}
+	}
+}
+
+// leastBackoff is the least wait between two attempts: initialBackoffSeconds less its jitter of a fifth.
+const leastBackoff = 800 * time.Millisecond
+
+// hasty checks that an attempt that begins waited since the last one that did not pass. One may begin at once after a
+// reboot, under other checks, for a request, once a stuck worker has gone, or once a node of its group passed, if it
+// shared its failure or used its retries up.
+func (c *checker) hasty(n *nodeSeen, ch change) {
+	r := recordOf(n.node)
+	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || r.LastTime == nil || r.BootID != boot(n.node) || c.stale(n.node) != "" ||
+		r.Suspicion != nil || r.LastReason == workerStuck || r.Shared > 0 || r.Attempts >= c.settings.maxRetries {
+		return
+	}
+	c.counts["attempts after one that did not pass"]++
+	if waited := ch.at.Sub(*r.LastTime); waited < leastBackoff {
+		c.fault(n, ch, "attempt %d begins %s after one that did not pass", r.Sequence+1, waited)
 	}
 }
 
