@@ -36,6 +36,9 @@ const (
 	// patience is how long after the last fault all may take to be as it must be, and still for how long nothing may change then.
 	patience = 90 * time.Second
 	still    = 2500 * time.Millisecond
+	// strained is for how long a failing pool has to stay as it is. A node may be held by a list of NodeClaims from
+	// before it joined, for ten seconds. Only after that is the next deletion held by maxUnhealthy, or by nothing.
+	strained = 15 * time.Second
 )
 
 // fromEnv is a number from the environment.
@@ -271,6 +274,9 @@ func (w *world) settle() []string {
 	quietFor := still
 	if len(w.faults) > 0 {
 		quietFor = watched
+	}
+	if slices.ContainsFunc(w.faults, func(e endless) bool { return e.name == poolFails }) {
+		quietFor = strained
 	}
 	var quiet time.Time
 	before, waited := 0, 0

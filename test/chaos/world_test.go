@@ -144,7 +144,7 @@ func begin(ctx context.Context, s *stage, program string, seed uint64, only []st
 	}
 	if slices.ContainsFunc(w.faults, func(e endless) bool { return e.name == poolFails }) {
 		// Of the guards maxUnhealthy alone is in the way of the next deletion.
-		w.settings.maxUnhealthy, w.settings.perHour, w.settings.maxRetries = 25, 6, 1
+		w.settings.maxUnhealthy, w.settings.perHour, w.settings.maxRetries = 25, 20, 1
 	}
 	if w.settings.clear && len(only) == 0 {
 		w.faults, w.settings.atOnce = nil, 0
