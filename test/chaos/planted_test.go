@@ -37,18 +37,24 @@ func plantedPatches(t *testing.T) []string {
 
 func plantedName(file string) string { return strings.TrimSuffix(filepath.Base(file), ".patch") }
 
-// wants is the line of a patch with a part of the fault by which it must be found. Without the line any fault counts: on a
-// slow machine, one that the bug did not cause may come first.
-var wants = regexp.MustCompile(`(?m)^wants: (.+)$`)
+var (
+	// wants is the line of a patch with a part of the fault by which it must be found. Without the line any fault
+	// counts: on a slow machine, one that the bug did not cause may come first.
+	wants = regexp.MustCompile(`(?m)^wants: (.+)$`)
+	// needs is the line with the kinds of disturbances without which it cannot show. The runs then have no others: all
+	// kinds together draw each too seldom.
+	needs = regexp.MustCompile(`(?m)^needs: (.+)$`)
+)
 
-func wanted(t *testing.T, file string) string {
+// lineOf is what a patch says in such a line; empty without it.
+func lineOf(t *testing.T, file string, line *regexp.Regexp) string {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if line := wants.FindSubmatch(content); line != nil {
-		return string(line[1])
+	if said := line.FindSubmatch(content); said != nil {
+		return string(said[1])
 	}
 	return ""
 }
@@ -59,6 +65,9 @@ func TestPlantedBugsApply(t *testing.T) {
 	for _, file := range plantedPatches(t) {
 		if _, err := patch.Apply(t.Context(), file, t.TempDir()); err != nil {
 			t.Errorf("%s: %v", file, err)
+		}
+		if kinds := lineOf(t, file, needs); kinds != "" {
+			named(t, kinds)
 		}
 	}
 }
@@ -76,7 +85,10 @@ func TestPlantedBugs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &campaign{program: program, first: plantedSeed, count: mostSeeds, untilFault: true, wants: wanted(t, file)}
+			c := &campaign{program: program, first: plantedSeed, count: mostSeeds, untilFault: true, wants: lineOf(t, file, wants)}
+			if kinds := lineOf(t, file, needs); kinds != "" {
+				c.only = named(t, kinds)
+			}
 			c.report = func(f found) {
 				for i, what := range f.what[:min(2, len(f.what))] { // the first may be a heading
 					f.what[i], _, _ = strings.Cut(what, "\n")
