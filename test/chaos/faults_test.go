@@ -244,7 +244,7 @@ func schedule(seed uint64, s settings, during time.Duration, only []string) (ste
 func scheduleOf(all []fault, seed, stream uint64, during, pause time.Duration, only []string) (steps []step) {
 	rng, sum := rand.New(rand.NewPCG(seed, stream)), 0 //nolint:gosec // no secret
 	if len(only) > 0 {
-		all = slices.DeleteFunc(all, func(f fault) bool { return !slices.Contains(only, f.name) })
+		all = slices.DeleteFunc(slices.Clone(all), func(f fault) bool { return !slices.Contains(only, f.name) })
 	}
 	for _, f := range all {
 		sum += f.weight
