@@ -125,11 +125,11 @@ func (a *Authority) Negative(t testing.TB, c tls.Certificate) tls.Certificate {
 	return c
 }
 
-// Serve runs an HTTPS server on 127.0.0.1 until the test ends.
-func Serve(t testing.TB, cert tls.Certificate, h http.Handler) *httptest.Server {
+// Serve runs an HTTPS server on 127.0.0.1 until the test ends, with these key exchanges, or with Go's.
+func Serve(t testing.TB, cert tls.Certificate, h http.Handler, curves ...tls.CurveID) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, CurvePreferences: curves}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // tests make handshakes fail
 	s.StartTLS()
 	t.Cleanup(s.Close)

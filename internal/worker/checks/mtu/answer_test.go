@@ -33,8 +33,7 @@ func answers(t *testing.T, text string) string {
 
 // tlsServer answers handshakes with these key exchanges.
 func tlsServer(t *testing.T, curves ...tls.CurveID) string {
-	s := tlstest.Serve(t, tlstest.NewAuthority(t).Issue(t, tlstest.Certificate{}), http.NotFoundHandler())
-	s.TLS.CurvePreferences = curves
+	s := tlstest.Serve(t, tlstest.NewAuthority(t).Issue(t, tlstest.Certificate{}), http.NotFoundHandler(), curves...)
 	return s.Listener.Addr().String()
 }
 

@@ -89,8 +89,8 @@ func TestWhatIsLostInAnyCase(t *testing.T) {
 	server := tlstest.Serve(t, tlstest.NewAuthority(t).Issue(t, tlstest.Certificate{}), http.HandlerFunc(echo))
 	plain := httptest.NewServer(http.HandlerFunc(echo))
 	t.Cleanup(plain.Close)
-	modern := tlstest.Serve(t, tlstest.NewAuthority(t).Issue(t, tlstest.Certificate{}), http.HandlerFunc(echo))
-	modern.TLS.CurvePreferences = []tls.CurveID{tls.X25519MLKEM768}
+	modern := tlstest.Serve(t, tlstest.NewAuthority(t).Issue(t, tlstest.Certificate{}), http.HandlerFunc(echo),
+		tls.X25519MLKEM768)
 	for _, c := range []struct {
 		name, url string
 		reason    check.Reason
