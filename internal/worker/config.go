@@ -99,7 +99,8 @@ func Load(data []byte, name string) (Config, error) {
 // process's environment: the name, "=", the value and a zero byte.
 const maxEnv = 32*4096 - len(EnvVar) - 2
 
-// Env renders the configuration as the value of EnvVar.
+// Env renders the configuration as the value of EnvVar. It has no "$": the kubelet replaces "$$", and names in "$(...)"
+// (k8s.io/kubernetes third_party/forked/golang/expansion).
 func (c Config) Env() (string, error) {
 	if c.TimeoutSeconds > 0 {
 		c.CheckTimeoutSeconds = min(c.CheckTimeoutSeconds, c.TimeoutSeconds) // a profile's worker may have less time
@@ -110,7 +111,7 @@ func (c Config) Env() (string, error) {
 	}
 	var b strings.Builder
 	for _, r := range string(data) {
-		if printable(r) {
+		if r != '$' && printable(r) {
 			b.WriteRune(r)
 		} else {
 			fmt.Fprintf(&b, `\u%04x`, r)

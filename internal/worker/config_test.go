@@ -129,7 +129,7 @@ func TestAnExplicitZeroIsNoDefault(t *testing.T) {
 
 // TestEnv: what the controller hands to a worker is what the worker reads.
 func TestEnv(t *testing.T) {
-	before, err := worker.Load([]byte(`worker: {checks: [{name: a, type: http, severity: warning, http: {url: "https://h/?a=1&b=<2>", headers: {A: "b: c #d"}}}], timeoutSeconds: 30}`), "file")
+	before, err := worker.Load([]byte(`worker: {checks: [{name: a, type: http, severity: warning, http: {url: "https://h/?a=1&b=<2>", headers: {A: "b: c #d", B: "$$ $(NODE_NAME)"}}}], timeoutSeconds: 30}`), "file")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,6 +143,9 @@ func TestEnv(t *testing.T) {
 	}
 	if !reflect.DeepEqual(before, after) {
 		t.Errorf("%+v became %+v through %s", before, after, env)
+	}
+	if strings.Contains(env, "$") {
+		t.Errorf("the kubelet would expand %s", env)
 	}
 	zero, err := worker.Config{}.Env()
 	if err != nil || zero != `{"worker":{}}` {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/worker"
 )
 
 // "helm test" says how the cluster is, and not how a node is that has not passed yet, and it fails only where something is wrong.
@@ -43,6 +45,17 @@ func TestHelmTestPod(t *testing.T) {
 		}
 		if strings.Join(got, " ") != strings.Join(want, " ") {
 			t.Errorf("%s: before the checks run %v, want %v", values, got, want)
+		}
+	}
+}
+
+// The kubelet expands "$$" and "$(NAME)" in a value, and the checks would be others.
+func TestHelmTestPodKeepsDollars(t *testing.T) {
+	pod := get[corev1.Pod](t, render(t, `controller: {config: {worker: {checks: [{name: a, type: http, http: {url: "https://h/", headers: {A: "$$(HOME)"}}}]}}}`),
+		"Pod kube-node-ready/kube-node-ready-test")
+	for _, e := range pod.Spec.Containers[0].Env {
+		if e.Name == worker.EnvVar && (strings.Contains(e.Value, "$") || !strings.Contains(e.Value, `"\u0024\u0024(HOME)"`)) {
+			t.Error(e.Value)
 		}
 	}
 }
