@@ -97,7 +97,7 @@ func (p peersCheck) ofService(ctx context.Context) (*found, error) {
 			}
 			p.addSlice(f, slice)
 		}
-		return !p.enough(first) && !p.enough(second)
+		return !p.enough(first) // slices of both families come in any order
 	})
 	if err != nil {
 		return &found{of: of}, err

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -56,7 +57,13 @@ func (l *lists) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_, _ = fmt.Fprintf(w, `{"metadata":{"continue":%q},"items":[%s]}`, next, strings.Join(l.pods, ","))
 	case strings.HasSuffix(r.URL.Path, "/endpointslices"):
-		_, _ = fmt.Fprintf(w, `{"items":[%s]}`, strings.Join(l.slices, ","))
+		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		to, next := min(from+limit, len(l.slices)), ""
+		if to < len(l.slices) {
+			next = strconv.Itoa(to)
+		}
+		_, _ = fmt.Fprintf(w, `{"metadata":{"continue":%q},"items":[%s]}`, next, strings.Join(l.slices[from:to], ","))
 	default:
 		w.WriteHeader(http.StatusForbidden)
 	}
@@ -124,6 +131,11 @@ func TestWhatIsRead(t *testing.T) {
 	pods := []string{pod("a", "one", true), pod("b", "two", true), pod("c", "me", true)}
 	v4 := slice("IPv4", endpoint("a", "one", "127.0.0.1", true), endpoint("b", "two", "127.0.0.1", true), endpoint("c", "me", "127.0.0.9", true))
 	v6 := slice("IPv6", endpoint("a", "one", "::2", true), endpoint("b", "two", "::2", true))
+	var many []string
+	for i := range 100 {
+		many = append(many, endpoint(fmt.Sprint(i), fmt.Sprint("other-", i), "::2", true))
+	}
+	unreachable := slice("IPv6", many...)
 	for name, c := range map[string]struct {
 		lists    *lists
 		settings peers.Settings
@@ -131,8 +143,10 @@ func TestWhatIsRead(t *testing.T) {
 		says     string
 		asked    string
 	}{
-		"a Service":                           {&lists{slices: []string{v4}, pods: pods}, peers.Settings{Service: "web", Selector: "app=web"}, "10.0.0.1", "2 of 2 peers in 2 zones connect", "endpointslices"},
-		"a Service of two families":           {&lists{slices: []string{v6, v4}}, peers.Settings{Service: "web"}, "10.0.0.1", "2 of 2 peers in 2 zones connect", "endpointslices"},
+		"a Service":                 {&lists{slices: []string{v4}, pods: pods}, peers.Settings{Service: "web", Selector: "app=web"}, "10.0.0.1", "2 of 2 peers in 2 zones connect", "endpointslices"},
+		"a Service of two families": {&lists{slices: []string{v6, v4}}, peers.Settings{Service: "web"}, "10.0.0.1", "2 of 2 peers in 2 zones connect", "endpointslices"},
+		"two families in several pages": {&lists{slices: []string{unreachable, unreachable, v4}}, peers.Settings{Service: "web"}, "10.0.0.1",
+			"2 of 2 peers in 2 zones connect", "endpointslices endpointslices"},
 		"a Service of the other family alone": {&lists{slices: []string{v4}}, peers.Settings{Service: "web"}, "fd00::1", "2 of 2 peers in 2 zones connect", "endpointslices"},
 		"no such Service":                     {&lists{pods: pods}, peers.Settings{Service: "web", Selector: "app=web"}, "10.0.0.1", "2 of 2 peers in 1 zone connect", "endpointslices pods"},
 		"a selector":                          {&lists{pods: pods}, peers.Settings{Selector: "app=web"}, "10.0.0.1", "2 of 2 peers in 1 zone connect", "pods"},
