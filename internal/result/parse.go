@@ -1,6 +1,7 @@
 package result
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ var ErrNoReport = errors.New("the worker left no report")
 // Parse reads a container's termination message. The message comes from a pod on a node that may be faulty or hostile,
 // so nothing in it is trusted. Its size and the number and length of its parts are limited, and control characters are
 // removed. An unknown version, outcome or severity is an error. Unknown fields are ignored, so that a newer worker may
-// say more. Parse never panics.
+// say more. Of a report that was cut off, the checks before the cut are read. Parse never panics.
 func Parse(termination []byte) (Report, error) {
 	if len(strings.TrimSpace(string(termination))) == 0 {
 		return Report{}, ErrNoReport
@@ -38,7 +39,10 @@ func Parse(termination []byte) (Report, error) {
 	}
 	var r Report
 	if err := json.Unmarshal(termination, &r); err != nil {
-		return Report{}, fmt.Errorf("the report is not valid JSON: %w", err)
+		var ok bool
+		if r, ok = beforeCut(termination, err); !ok {
+			return Report{}, fmt.Errorf("the report is not valid JSON: %w", err)
+		}
 	}
 	if r.Version != Version {
 		return Report{}, fmt.Errorf("the report has version %d, this controller reads version %d", r.Version, Version)
@@ -66,6 +70,35 @@ func Parse(termination []byte) (Report, error) {
 	}
 	r.Sort()
 	return r, nil
+}
+
+// beforeCut reads a report that was cut off within its checks: the checks before the cut, and the one whose message is
+// cut. There must be one.
+func beforeCut(report []byte, err error) (r Report, ok bool) {
+	const list = `"checks":[` // as Encode writes it; in a string the quotes are escaped
+	syntax, isSyntax := errors.AsType[*json.SyntaxError](err)
+	head, rest, _ := bytes.Cut(report, []byte(list))
+	if !isSyntax || syntax.Offset < int64(len(report)) ||
+		json.Unmarshal(slices.Concat(head, []byte(list+"]}")), &r) != nil {
+		return Report{}, false
+	}
+	for {
+		var c Check
+		checks := json.NewDecoder(bytes.NewReader(rest))
+		if checks.Decode(&c) != nil {
+			break
+		}
+		r.Checks, rest = append(r.Checks, c), bytes.TrimPrefix(rest[checks.InputOffset():], []byte(","))
+	}
+	for escape := range min(len(`\u0000`), len(rest)) { // the cut may be within one
+		var c Check
+		if json.Unmarshal(slices.Concat(rest[:len(rest)-escape], []byte(`…"}`)), &c) == nil && c.Message != "" {
+			r.Checks = append(r.Checks, c)
+			break
+		}
+	}
+	r.Omitted = 1 // at least
+	return r, len(r.Checks) > 0
 }
 
 // validate refuses what cannot be understood and makes the rest safe to show.

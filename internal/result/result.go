@@ -45,7 +45,9 @@ const Version = 1
 
 // MaxBytes bounds an encoded report. The kubelet reads at most 4096 bytes of a container's
 // termination message (MaxContainerTerminationMessageLength in k8s.io/kubernetes
-// pkg/kubelet/container) and cuts a longer one anywhere, which would leave invalid JSON.
+// pkg/kubelet/container) and cuts a longer one anywhere, which would leave invalid JSON. In a pod of more than three
+// containers, init containers among them, it cuts each message again, to an equal share of 12 KiB (normalizeStatus in
+// pkg/kubelet/status).
 const MaxBytes = 4096
 
 // Report is the worker's report of one attempt.
@@ -57,7 +59,7 @@ type Report struct {
 	// Checks holds failures first, then inconclusive ones, warnings, skipped and passed ones.
 	Checks []Check `json:"checks"`
 	// Omitted counts the checks that were left out of Checks because the report would not
-	// have fitted; failures are the last to go.
+	// have fitted; failures are the last to go. It is at least 1 in a report that was cut off.
 	Omitted int `json:"omitted,omitempty"`
 }
 

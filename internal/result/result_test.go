@@ -116,6 +116,8 @@ func TestParseRefuses(t *testing.T) {
 		{"nothing", " \n", "no report"},
 		{"no JSON", "panic: oops", "not valid JSON"},
 		{"cut JSON", good[:100], "not valid JSON"},
+		{"cut before the checks", good[:50], "not valid JSON"},
+		{"broken after a check", strings.Replace(good, "}]}", "},{]}", 1), "not valid JSON"},
 		{"too long", good + strings.Repeat(" ", result.MaxBytes), "bytes, at most 4096"},
 		{"another version", strings.Replace(good, `"version":1`, `"version":2`, 1), "version 2"},
 		{"no version", strings.Replace(good, `"version":1,`, ``, 1), "version 0"},
@@ -140,6 +142,25 @@ func TestParseRefuses(t *testing.T) {
 	}
 	if _, err := result.Parse(nil); !errors.Is(err, result.ErrNoReport) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A kubelet cuts what a container says to its share of the pod's 12 KiB, wherever that is.
+func TestParseReadsUpToTheCut(t *testing.T) {
+	r := result.Report{Node: "n", Outcome: result.Failed, DurationMs: 7}
+	for i := range 9 {
+		r.Checks = append(r.Checks, checkOf(fmt.Sprintf("fails-%d", i), result.Failed, strings.Repeat(`"checks":[`, 100)))
+	}
+	encoded := r.Encode()
+	for size := 0; size < len(encoded); size += 13 {
+		got, err := result.Parse(encoded[:size])
+		switch {
+		case err != nil && size > 200:
+			t.Fatalf("%d bytes: %v", size, err)
+		case err == nil && (got.Node != "n" || got.Outcome != result.Failed || got.Omitted != 1 || len(got.Checks) == 0 ||
+			got.Checks[0].Name != "fails-0" || got.Checks[0].Message == ""):
+			t.Fatalf("%d bytes: got %+v", size, got)
+		}
 	}
 }
 

@@ -125,6 +125,7 @@ func TestClassification(t *testing.T) {
 		"exit 1, a reason without its form": {changes{exit(1, "Error", reportOf("node-a", unshown))}, Ended, failed, "dns", attempt.ReasonChecksFailed},
 		"exit 1 without a report":           {changes{exit(1, "Error", "")}, Ended, inconclusive, "", attempt.ReasonNoReport},
 		"exit 1, report cut":                {changes{exit(1, "Error", reportOf("node-a", dns)[:60])}, Ended, inconclusive, "", attempt.ReasonNoReport},
+		"exit 1, report cut after a check":  {changes{exit(1, "Error", strings.TrimSuffix(reportOf("node-a", dns, unclear), "\"}]}"))}, Ended, failed, "dns", "Timeout"},
 		"exit 1, not JSON":                  {changes{exit(1, "Error", "panic: oh no")}, Ended, inconclusive, "", attempt.ReasonNoReport},
 		"exit 1, JSON that is no report":    {changes{exit(1, "Error", `{"level":"fatal","msg":"oh no"}`)}, Ended, inconclusive, "", attempt.ReasonNoReport},
 		"exit 1, another node's report":     {changes{exit(1, "Error", reportOf("node-b", dns))}, Ended, inconclusive, "", attempt.ReasonNoReport},
