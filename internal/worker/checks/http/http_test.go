@@ -173,11 +173,16 @@ func TestNamesAreResolvedAsInThePod(t *testing.T) {
 	s := httptest.NewServer(site())
 	defer s.Close()
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
-	server := dnstest.Start(t, dnstest.Behaviour{Zone: map[string][]string{"web.default.svc.cluster.local.": {"A 127.0.0.1"}}})
-	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server}, Search: []string{"default.svc.cluster.local"},
-		Ndots: 5, Timeout: time.Second, Attempts: 1}}
+	server := dnstest.Start(t, dnstest.Behaviour{
+		Zone: map[string][]string{"web.default.svc.cluster.local.": {"A 127.0.0.1"}, "late.svc.cluster.local.": {"A 127.0.0.1"}},
+		Rcodes: map[string]int{"late.default.svc.cluster.local.": -1, "dead.default.svc.cluster.local.": -1,
+			"dead.svc.cluster.local.": -1, "dead.": -1}})
+	r := &resolver.Resolver{Config: resolver.Config{Servers: []netip.AddrPort{server},
+		Search: []string{"default.svc.cluster.local", "svc.cluster.local"}, Ndots: 5, Timeout: time.Second, Attempts: 1}}
 	verify(t, r, []want{
 		{"short name", httpcheck.Settings{URL: "http://web:" + port + "/ok"}, check.NoReason, "200"},
 		{"no such name", httpcheck.Settings{URL: "http://missing:" + port + "/ok"}, check.ReasonResolutionFailed, "/ok: missing does not resolve"},
+		{"a name of the search list without an answer", httpcheck.Settings{URL: "http://late:" + port + "/ok"}, check.NoReason, "200"},
+		{"no answer", httpcheck.Settings{URL: "http://dead:" + port + "/ok"}, check.ReasonResolutionUnavailable, "dead does not resolve"},
 	})
 }

@@ -346,8 +346,9 @@ const (
 // Progress is the stage of an HTTP request. It decides what a timeout means: no connection, a TLS handshake whose large
 // packets are lost, or a slow server.
 type Progress struct {
-	started time.Time
-	stage   atomic.Int32
+	started  time.Time
+	deadline time.Time // zero for none
+	stage    atomic.Int32
 
 	mu sync.Mutex
 	// addresses are those that are being connected to, or have not connected, with the error of the latter.
@@ -371,6 +372,15 @@ func Resolved(ctx context.Context, host, name string) {
 	p.names[host] = name
 }
 
+// Deadline is when a request under Watch ends; zero if it is under none, or has no deadline. The context that net/http
+// dials with has the request's values, and not its deadline (net/http transport.go, getConn).
+func Deadline(ctx context.Context) time.Time {
+	if p, watched := ctx.Value(progressKey{}).(*Progress); watched {
+		return p.deadline
+	}
+	return time.Time{}
+}
+
 // Names ends a message with the names of the search list by which hosts were resolved; empty if there are none.
 func (p *Progress) Names() string {
 	p.mu.Lock()
@@ -385,6 +395,7 @@ func (p *Progress) Names() string {
 // Watch returns a context for a request, and the request's progress.
 func Watch(ctx context.Context) (context.Context, *Progress) {
 	p := &Progress{started: time.Now(), addresses: map[string]error{}, names: map[string]string{}}
+	p.deadline, _ = ctx.Deadline()
 	ctx = context.WithValue(ctx, progressKey{}, p)
 	note := func(address string, err error) {
 		p.mu.Lock()

@@ -153,7 +153,9 @@ func (r *Resolver) DialContext(ctx context.Context, network, address string) (co
 		if err != nil {
 			return err
 		}
-		addrs, answer, err := r.LookupAddrs(ctx, host)
+		lookup, cancel := beforeRequest(ctx)
+		addrs, answer, err := r.LookupAddrs(lookup, host)
+		cancel()
 		if err != nil {
 			return err
 		}
@@ -162,6 +164,16 @@ func (r *Resolver) DialContext(ctx context.Context, network, address string) (co
 		return err
 	})
 	return conn, err
+}
+
+// beforeRequest ends a lookup shortly before the request that it is for, so that the names of the search list share the
+// request's time, and its error is that of the lookup.
+func beforeRequest(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline := neterror.Deadline(ctx)
+	if deadline.IsZero() {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(500*time.Millisecond, time.Until(deadline)/10)))
 }
 
 // DialAny connects to the address that answers first. If none connects, the error names all, as neterror.OfAddresses.
