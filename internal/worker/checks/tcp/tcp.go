@@ -3,7 +3,6 @@ package tcp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -212,7 +211,7 @@ func connect(ctx context.Context, closed bool, host string, addr netip.Addr, por
 	if reason == check.ReasonTimeout {
 		phrase = fmt.Sprintf("did not answer within %s: packets are lost or dropped by a firewall", took)
 	}
-	if closed && !errors.Is(ctx.Err(), context.Canceled) {
+	if closed && ctx.Err() == nil { // else it was not tried for long enough
 		if reason == check.ReasonUnreachable && !nodeHasFamily(address) {
 			return check.Fail(check.ReasonNoAddress,
 				"%s: this node has no address of that IP family, so the check proves nothing about it", who)

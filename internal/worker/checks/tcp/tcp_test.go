@@ -152,6 +152,21 @@ func TestInterruption(t *testing.T) {
 	}
 }
 
+// endsEarly is a context that does not say when it ends, as that of a warning check that the required ones end.
+type endsEarly struct{ context.Context }
+
+func (endsEarly) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// An address is closed if it is silent for as long as that takes, and not if the check was ended before.
+func TestNotClosedBecauseTheCheckEnded(t *testing.T) {
+	settings := &tcp.Settings{Addresses: []string{blackHole(t)}, Expect: tcp.ExpectClosed}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if f := settings.New(environment.Pod{})(endsEarly{ctx}); f.Reason != check.ReasonTimeout {
+		t.Errorf("got %+v", f)
+	}
+}
+
 // Nothing is proved closed that could not be tried.
 func TestClosedInAFamilyThatTheHostLacks(t *testing.T) {
 	server := dnstest.Start(t, dnstest.Behaviour{Zone: map[string][]string{"four.example.": {"A 127.0.0.1"}}})
