@@ -199,13 +199,13 @@ func TestWithoutAKnownDNSService(t *testing.T) {
 		says   string
 		most   time.Duration
 	}{
-		{http.StatusNotFound, check.ReasonNoDNSService, "none of the known Services", 500 * time.Millisecond},
-		{http.StatusServiceUnavailable, check.ReasonAPIUnavailable, "reading Service kube-system/kube-dns:", time.Second},
+		{http.StatusNotFound, check.ReasonNoDNSService, "none of the known Services", 3 * brief},
+		{http.StatusServiceUnavailable, check.ReasonAPIUnavailable, "reading Service kube-system/kube-dns:", 6 * brief},
 	} {
 		api := apitest.Client(t, authority, certificate, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(c.status)
 		}))
-		ctx, cancel := context.WithTimeout(context.Background(), brief)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*brief)
 		began := time.Now()
 		f := (&dns.Settings{Resolver: dns.ResolverEndpoints}).New(environment.Pod{Resolver: pod(), API: api})(ctx)
 		cancel()

@@ -32,7 +32,7 @@ func TestAQueryThatIsLost(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			server := dnstest.Start(t, dnstest.Behaviour{Zone: zone, Types: c.types})
-			f := lookFor(t, brief, &dns.Settings{Name: c.ask, RecordType: c.recordType}, pod(server))
+			f := lookFor(t, 4*brief, &dns.Settings{Name: c.ask, RecordType: c.recordType}, pod(server))
 			if f.Reason != check.ReasonTimeout || !strings.Contains(f.Message, c.says) ||
 				c.recordType != "" && strings.Contains(f.Message, "that for") {
 				t.Errorf("got %+v", f)

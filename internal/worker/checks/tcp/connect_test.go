@@ -38,14 +38,14 @@ func TestAfterTheConnectionIsAccepted(t *testing.T) {
 					c.accept(conn.(*net.TCPConn))
 				}
 			}()
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
 			_, err = tcp.Connect(ctx, l.Addr().String())
 			if errors.Is(err, syscall.ECONNRESET) != c.resets || (err != nil) != c.resets {
 				t.Errorf("got %v", err)
 			}
-			if took := time.Since(began); took > time.Second {
+			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("took %s", took)
 			}
 		})
