@@ -3,6 +3,7 @@ package reporter
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -107,6 +108,34 @@ func TestNoAnswer(t *testing.T) {
 	}
 	_ = listener.Close()
 	expect(t, "nobody listens", ask(t, hang, ""), observation{"False", "EndpointConnectionError", "Failed to reach endpoint " + hang + ": dial: connect: connection refused"})
+}
+
+// An agent that hangs gets a connection with each check, and none of them outlives its check.
+func TestNoConnectionOutlivesACheck(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	ended := make(chan error, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err == nil {
+			_ = conn.SetReadDeadline(time.Now().Add(checkTimeout / 2))
+			_, err = io.Copy(io.Discard, conn) // the ClientHello, and then the end
+			_ = conn.Close()
+		}
+		ended <- err
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	u, _ := url.Parse("https://" + listener.Addr().String())
+	if o := check(ctx, Config{Endpoint: u}); !strings.Contains(o.message, "no answer") {
+		t.Errorf("got %+v", o)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the connection is still open: %v", err)
+	}
 }
 
 // A hostile endpoint costs neither memory nor time nor a terminal.

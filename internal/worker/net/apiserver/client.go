@@ -203,6 +203,7 @@ func (c *Client) send(ctx context.Context, client *http.Client, host string, r R
 	}
 	response, err := client.Do(request)
 	if err != nil {
+		client.CloseIdleConnections() // also a TLS handshake that no request waits for any more, which has no limit
 		return Response{}, err
 	}
 	defer func() { _ = response.Body.Close() }()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/check"
 	"github.com/kube-node-ready/kube-node-ready/internal/worker/net/apiserver"
@@ -179,5 +181,40 @@ func TestListsOfLargeObjects(t *testing.T) {
 	}
 	if _, err := apitest.Client(t, authority, certificate, http.HandlerFunc(endless)).Service(context.Background(), "a", "b"); err == nil {
 		t.Error("an endless body is read")
+	}
+}
+
+// A load balancer may accept connections and say nothing, for as long as no API server answers. The DaemonSet's process
+// asks again and again.
+func TestNoConnectionOutlivesARequest(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	ended := make(chan error, 2)
+	for range cap(ended) { // a large ClientHello, and then a small one
+		go func() {
+			conn, err := listener.Accept()
+			if err == nil {
+				_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+				_, err = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}
+			ended <- err
+		}()
+	}
+	authority := tlstest.NewAuthority(t)
+	api := apitest.Client(t, authority, authority.Issue(t, tlstest.Certificate{}), http.NotFoundHandler())
+	_, api.Port, _ = net.SplitHostPort(listener.Addr().String())
+	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+	defer cancel()
+	if _, err := api.Send(ctx, apiserver.Request{Method: http.MethodGet, Path: "/version"}); err == nil {
+		t.Error("no error")
+	}
+	for range cap(ended) {
+		if err := <-ended; err != nil {
+			t.Errorf("a connection is still open: %v", err)
+		}
 	}
 }
