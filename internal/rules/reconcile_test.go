@@ -126,6 +126,27 @@ func TestRefusedChangeIsNoChange(t *testing.T) {
 	}
 }
 
+// A write fails after its rule is gone, and after the nodes were counted without it. The failure is recorded for the
+// rules that exist.
+func TestFailureAfterARuleIsGone(t *testing.T) {
+	f := serve(t, agentRule(0), agentRule(1))
+	n := newcomer("n", corev1.ConditionFalse)
+	f.nodes["n"] = n
+	plan, done := f.Plan(n)
+	if err := f.Replace(t.Context(), []*v1alpha1.NodeReadinessRule{agentRule(1)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Tallies(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.RecordFailure(n, plan, errors.New("denied by policy"))
+	done()
+	tallies, err := f.Tallies(t.Context())
+	if err != nil || len(tallies) != 1 || len(tallies["uid-r1"].Held) != 1 {
+		t.Errorf("%+v, %v", tallies, err)
+	}
+}
+
 // A rule without the finalizer gets it before anything else, and adds no taint until then.
 func TestFinalizerComesFirst(t *testing.T) {
 	r := agentRule(0)

@@ -361,6 +361,7 @@ func (r *Rules) RecordWrite(n *corev1.Node, plan rule.Plan) {
 // RecordFailure records a plan that the API server refused to write.
 func (r *Rules) RecordFailure(n *corev1.Node, plan rule.Plan, err error) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	s, now := r.state(n), r.Now()
 	before := s.failed
 	r.count(n.Name, plan.Evaluations)
@@ -373,7 +374,6 @@ func (r *Rules) RecordFailure(n *corev1.Node, plan rule.Plan, err error) {
 			}
 		}
 	}
-	r.mu.Unlock()
 	r.Counters.RecordFailure(plan)
 	r.enqueueRules(plan)
 }

@@ -81,13 +81,15 @@ func (r *Rules) count(node string, evaluations []rule.Evaluation) {
 	}
 }
 
-// recount replaces a node's evaluations in the tallies, and returns the rules whose tally changes. r.mu must be held.
+// recount replaces a node's evaluations in the tallies, and returns the rules whose tally changes. Evaluations of rules
+// that are gone do not count: a plan may be older than the tallies. r.mu must be held.
 func (r *Rules) recount(node string, evaluations []rule.Evaluation) (changed []*rule.Rule) {
 	s := r.nodes[node]
 	if s == nil {
 		return nil
 	}
-	before, next := s.counted, slices.Clone(evaluations)
+	gone := func(e rule.Evaluation) bool { return r.tallies[e.Rule.UID] == nil }
+	before, next := s.counted, slices.DeleteFunc(slices.Clone(evaluations), gone)
 	for i := range next {
 		if next[i].State != rule.Held {
 			next[i].Results = nil // a status shows those of held nodes alone
