@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
@@ -59,21 +60,24 @@ func deletedRule() *v1alpha1.NodeReadinessRule {
 }
 
 // A deleted rule keeps its finalizer while a node has its taint, in the cache or only on the API server. It also keeps
-// it until a decision from before the deletion has been written.
+// it until a decision from before the deletion has been written. A taint that verification owns by now is no reason.
 func TestFinalizerStaysWhileTaintsDo(t *testing.T) {
 	held := closed(newcomer("n", corev1.ConditionFalse))
 	for name, c := range map[string]struct {
 		cached, live cached
 		pending      bool
+		gating       []marks.Taint
 		released     bool
 	}{
 		"in the cache":                 {cached: cached{"n": held}, live: cached{}},
 		"on the API server":            {cached: cached{}, live: cached{"n": held}},
 		"a write is pending":           {cached: cached{}, live: cached{}, pending: true},
 		"no node has the rule's taint": {cached: cached{}, live: cached{"m": newcomer("m", "")}, released: true},
+		"verification owns the taint": {cached: cached{"n": held}, live: cached{"n": held},
+			gating: []marks.Taint{{Key: "readiness.k8s.io/r0", Effect: corev1.TaintEffectNoSchedule}}, released: true},
 	} {
 		f := serve(t, agentRule(0))
-		f.Nodes = c.cached
+		f.Nodes, f.Gating = c.cached, c.gating
 		if c.pending {
 			f.Plan(newcomer("p", corev1.ConditionFalse)) // and done is not called
 		}
@@ -85,8 +89,8 @@ func TestFinalizerStaysWhileTaintsDo(t *testing.T) {
 		if err != nil || (len(w.patches) == 1) != c.released || (result.RequeueAfter == 0) != c.released {
 			t.Errorf("%s: %v, %v, patches %v", name, result, err, w.patches)
 		}
-		if c.released && !strings.Contains(w.patches[0], `"finalizers":[]`) {
-			t.Errorf("%s: %s", name, w.patches[0])
+		if c.released && !strings.Contains(fmt.Sprint(w.patches), `"finalizers":[]`) {
+			t.Errorf("%s: %s", name, w.patches)
 		}
 	}
 }

@@ -418,6 +418,9 @@ func (r *Rules) owns(c *rule.Rule, n *corev1.Node) bool {
 	if n.DeletionTimestamp != nil {
 		return false // its taints go with it
 	}
+	if !rule.MayHave(c.Taint.ID(), r.Gating) {
+		return false // verification owns it by now, and no plan would remove it
+	}
 	if marks.OwnedOn(n)[c.UID] == c.Taint.ID() {
 		return true
 	}

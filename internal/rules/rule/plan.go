@@ -142,18 +142,18 @@ func (d *planner) trusted(written marks.Owned) marks.Owned {
 		named := d.rule(uid)
 		other := slices.ContainsFunc(d.rules, func(r Rule) bool { return r.Taint.ID() == id })
 		gone := strings.HasPrefix(id.Key, marks.RuleTaintPrefix) && (named == nil || !other)
-		if d.ofRules(id) && (gone || named != nil && named.Taint.ID() == id) {
+		if MayHave(id, d.node.Gating) && (gone || named != nil && named.Taint.ID() == id) {
 			trusted[uid] = id
 		}
 	}
 	return trusted
 }
 
-// ofRules reports whether a rule may have the taint at all.
-func (d *planner) ofRules(id marks.TaintID) bool {
+// MayHave reports whether a rule may have the taint at all. gating are the taints that verification owns.
+func MayHave(id marks.TaintID, gating []marks.Taint) bool {
 	gates := func(t marks.Taint) bool { return t.ID() == id }
 	_, _, prefixed := marks.CutRulePrefix(id.Key)
-	return prefixed && !slices.ContainsFunc(d.node.Gating, gates)
+	return prefixed && !slices.ContainsFunc(gating, gates)
 }
 
 // rule is the rule with the UID, or nil if there is none.
@@ -221,7 +221,7 @@ func (d *planner) removeUnlessClaimed(r *Rule, id marks.TaintID) {
 // record is not due yet, or the node-readiness-controller added the taint. That controller may have admitted a rule
 // that is refused here.
 func (d *planner) holdsUnrecorded(r *Rule) bool {
-	if d.owner(r.Taint.ID()) != "" || !d.ofRules(r.Taint.ID()) {
+	if d.owner(r.Taint.ID()) != "" || !MayHave(r.Taint.ID(), d.node.Gating) {
 		return false
 	}
 	if r.Invalid != "" {
