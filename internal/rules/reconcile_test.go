@@ -63,6 +63,10 @@ func deletedRule() *v1alpha1.NodeReadinessRule {
 // it until a decision from before the deletion has been written. A taint that verification owns by now is no reason.
 func TestFinalizerStaysWhileTaintsDo(t *testing.T) {
 	held := closed(newcomer("n", corev1.ConditionFalse))
+	unregistered := closed(newcomer("n", corev1.ConditionTrue))
+	unregistered.Labels["karpenter.sh/nodepool"] = "p"
+	unrecorded := unregistered.DeepCopy()
+	unrecorded.Annotations = nil
 	for name, c := range map[string]struct {
 		cached, live cached
 		pending      bool
@@ -72,6 +76,8 @@ func TestFinalizerStaysWhileTaintsDo(t *testing.T) {
 		"in the cache":                 {cached: cached{"n": held}, live: cached{}},
 		"on the API server":            {cached: cached{}, live: cached{"n": held}},
 		"a write is pending":           {cached: cached{}, live: cached{}, pending: true},
+		"not registered yet":           {cached: cached{"n": unregistered}, live: cached{}},
+		"nor is the owner recorded":    {cached: cached{"n": unrecorded}, live: cached{}},
 		"no node has the rule's taint": {cached: cached{}, live: cached{"m": newcomer("m", "")}, released: true},
 		"verification owns the taint": {cached: cached{"n": held}, live: cached{"n": held},
 			gating: []marks.Taint{{Key: "readiness.k8s.io/r0", Effect: corev1.TaintEffectNoSchedule}}, released: true},

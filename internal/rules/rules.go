@@ -413,7 +413,8 @@ func (r *Rules) enqueueRules(plan rule.Plan) {
 	}
 }
 
-// owns reports whether the deleted rule owns a taint of the node, or would remove one.
+// owns reports whether the deleted rule owns a taint of the node, or would remove one, at once or after Karpenter has
+// registered the node.
 func (r *Rules) owns(c *rule.Rule, n *corev1.Node) bool {
 	if n.DeletionTimestamp != nil {
 		return false // its taints go with it
@@ -430,7 +431,7 @@ func (r *Rules) owns(c *rule.Rule, n *corev1.Node) bool {
 	r.mu.Lock()
 	adopting, s := r.state(n).adopting, r.set
 	r.mu.Unlock()
-	plan := rule.Next(rule.Node{Node: n, Gating: r.Gating, Adopting: adopting}, s.rules, 0, r.Now())
+	plan := rule.Next(rule.Node{Node: n, Gating: r.Gating, Adopting: adopting, Registered: true}, s.rules, 0, r.Now())
 	return slices.ContainsFunc(plan.Actions, func(a rule.Action) bool { return a.Rule.UID == c.UID })
 }
 

@@ -73,7 +73,7 @@ func Next(n Node, rules []Rule, staleAfter time.Duration, now time.Time) Plan {
 	}
 	karpenter := owner.Of(n.Node)
 	d := planner{node: n, now: now, rules: rules, decides: map[marks.TaintID]*Evaluation{},
-		unregistered: karpenter.Managed && !karpenter.Registered}
+		unregistered: karpenter.Managed && !karpenter.Registered && !n.Registered}
 	d.owned = d.trusted(marks.OwnedOn(n.Node))
 	d.next = maps.Clone(d.owned)
 	for i := range rules {

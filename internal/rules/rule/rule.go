@@ -124,6 +124,8 @@ type Node struct {
 	// they have released it before.
 	Limited  bool
 	MayClose map[string]bool
+	// Registered: act as if Karpenter had registered the node.
+	Registered bool
 	// releasedBy are the UIDs of the rules that have released the node, according to its annotation.
 	releasedBy []string
 }
