@@ -89,8 +89,8 @@ func (s *set) concerns(n *corev1.Node) bool {
 	})
 }
 
-// Replace takes over the rules that exist, and enqueues what changed rules concern. A write of a status concerns no
-// node.
+// Replace takes over the rules that exist, and enqueues all rules and the nodes that changed ones concern. A write of a
+// status concerns no node.
 func (r *Rules) Replace(ctx context.Context, all []*v1alpha1.NodeReadinessRule) error {
 	next := &set{objects: map[string]*v1alpha1.NodeReadinessRule{}}
 	for _, o := range all {
@@ -138,7 +138,8 @@ func sameSpec(a, b *v1alpha1.NodeReadinessRule) bool {
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && slices.Equal(a.Finalizers, b.Finalizers)
 }
 
-// enqueueChanged enqueues the rules that changed, the nodes that those concern, and those that awaited the first list.
+// enqueueChanged enqueues all rules, the nodes that changed rules concern, and those that awaited the first list. An
+// unchanged rule is enqueued because no change of a node enqueues it until the tallies are computed anew.
 func (r *Rules) enqueueChanged(ctx context.Context, before, next *set, awaiting map[string]bool) error {
 	if before == nil {
 		before = &set{}
@@ -148,14 +149,13 @@ func (r *Rules) enqueueChanged(ctx context.Context, before, next *set, awaiting 
 		if !sameSpec(before.objects[c.Name], next.objects[c.Name]) {
 			changed = append(changed, c)
 		}
+		r.EnqueueRule(c.Name)
 	}
 	for _, c := range before.rules {
 		if next.objects[c.Name] == nil {
 			changed = append(changed, c)
+			r.EnqueueRule(c.Name)
 		}
-	}
-	for _, c := range changed {
-		r.EnqueueRule(c.Name)
 	}
 	r.enqueueAwaiting(awaiting)
 	if len(changed) == 0 {

@@ -158,7 +158,8 @@ func TestChangeOfANodeWakesItsRules(t *testing.T) {
 }
 
 // A status that this controller writes causes an event, which enqueues neither nodes nor the rule. A status that
-// another controller writes enqueues the rule. A change of the rule's requirements enqueues the nodes that it selects.
+// another controller writes enqueues the rule. A change of the rule's requirements enqueues the nodes that it selects,
+// and all rules.
 func TestOwnStatusWakesNothing(t *testing.T) {
 	f := serve(t, agentRule(0), agentRule(1))
 	for i := range 10 {
@@ -183,8 +184,31 @@ func TestOwnStatusWakesNothing(t *testing.T) {
 	if write("other", "status", nothing); len(f.woken) > 0 || !slices.Equal(f.ruled, []string{"r0"}) {
 		t.Errorf("another controller's status enqueues %v, %v", f.woken, f.ruled)
 	}
-	if write("kubectl", "", func(r *v1alpha1.NodeReadinessRule) { r.Generation++; r.Spec.DryRun = true }); len(f.woken) != 10 || !slices.Equal(f.ruled, []string{"r0"}) {
+	if write("kubectl", "", func(r *v1alpha1.NodeReadinessRule) { r.Generation++; r.Spec.DryRun = true }); len(f.woken) != 10 || !slices.Equal(f.ruled, []string{"r0", "r1"}) {
 		t.Errorf("a change of the rule enqueues %v, %v", f.woken, f.ruled)
+	}
+}
+
+// A node changes after another rule was deleted, and before a scrape counts the nodes. The change is in the status.
+func TestStatusFollowsAfterAnotherRuleIsDeleted(t *testing.T) {
+	f, w := serve(t, agentRule(0), agentRule(1)), &writer{}
+	n := closed(newcomer("n", corev1.ConditionFalse))
+	f.show(t, n)
+	if _, err := f.reconcile(t, f.nodes, w); err != nil {
+		t.Fatal(err)
+	}
+	f.ruled = nil
+	if err := f.Replace(t.Context(), []*v1alpha1.NodeReadinessRule{agentRule(0)}); err != nil {
+		t.Fatal(err)
+	}
+	n = n.DeepCopy()
+	n.Status.Conditions[0].Status = corev1.ConditionUnknown
+	f.show(t, n)
+	if _, err := f.Tallies(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(f.ruled, "r0") {
+		t.Errorf("enqueued are the rules %v", f.ruled)
 	}
 }
 
