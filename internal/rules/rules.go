@@ -221,9 +221,12 @@ func (r *Rules) Plan(n *corev1.Node) (plan rule.Plan, done func()) {
 	}
 	s := r.state(n)
 	plan = r.next(n, now)
+	if plan.Change.Empty() || r.DryRun {
+		// Else once the node shows the change, which it never does in a dry run, or the write has failed.
+		r.count(n.Name, plan.Evaluations)
+	}
 	if plan.Change.Empty() {
-		r.count(n.Name, plan.Evaluations) // else once the node shows the change, or the write has failed
-		r.clearFailure(s)                 // also if the node has left the selector meanwhile
+		r.clearFailure(s) // also if the node has left the selector meanwhile
 	}
 	if r.DryRun && s.reported == describe(plan) {
 		plan.Change, plan.Actions = marks.RuleChange{}, nil

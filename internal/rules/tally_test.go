@@ -60,13 +60,18 @@ func serve(t *testing.T, rules ...*v1alpha1.NodeReadinessRule) *fixture {
 	return f
 }
 
-// show plays a watch event of a node. The API server does not allow the node's taints to be changed.
+// show plays a watch event of a node. The API server does not allow the node's taints to be changed, or this is a dry
+// run.
 func (f *fixture) show(t *testing.T, n *corev1.Node) {
 	t.Helper()
 	f.ObserveNode(f.nodes[n.Name], n)
 	f.nodes[n.Name] = n
 	plan, done := f.Plan(n)
-	if !plan.Change.Empty() {
+	switch {
+	case plan.Change.Empty():
+	case f.DryRun:
+		f.RecordWrite(n, plan)
+	default:
 		f.RecordFailure(n, plan, errors.New("frozen"))
 	}
 	done()
@@ -85,9 +90,16 @@ func agentRule(i int) *v1alpha1.NodeReadinessRule {
 }
 
 // Whatever happens to nodes, the tally that is updated with each decision equals the tally that is computed from all
-// nodes.
+// nodes. In a dry run, that includes nodes that a rule would change.
 func TestTallyFollowsNodes(t *testing.T) {
+	for _, dryRun := range []bool{false, true} {
+		t.Run(fmt.Sprint("dry run ", dryRun), func(t *testing.T) { followNodes(t, dryRun) })
+	}
+}
+
+func followNodes(t *testing.T, dryRun bool) {
 	f := serve(t, agentRule(0), agentRule(1), agentRule(2))
+	f.DryRun = dryRun
 	if _, err := f.Tallies(t.Context()); err != nil {
 		t.Fatal(err)
 	}
