@@ -212,7 +212,7 @@ verified label or completedAnnotation, set them with --taint and --label, or pas
 
 Within reconciliation.intervalSeconds, the controller also removes its conditions that ask a repairer to act on a
 node.`,
-			Example: "  kubectl node-ready pause DNS outage, ticket 7", Args: cobra.ArbitraryArgs,
+			Example: "  kubectl node-ready pause DNS outage, ticket 7", Args: reasonToPause,
 		}, reporting(pause)),
 		v.onCluster(&cobra.Command{
 			Use: "resume", Short: "Resume remediation: take the configured action on failed nodes again",

@@ -46,6 +46,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"status", "--nope"}, 2, "", "unknown flag: --nope"},
 		{[]string{"status", "-o", "xml"}, 2, "", "the output of status can be wide or json or yaml or name, not \"xml\""},
 		{[]string{"resume", "a"}, 2, "", `unknown command "a" for "kubectl node-ready resume"; see 'kubectl node-ready resume --help'`},
+		{[]string{"pause", "false"}, 2, "", "error: the reason \"false\" pauses nothing: to end a pause, run 'kubectl node-ready resume'; see 'kubectl node-ready pause --help'\n"},
 		{[]string{"status", "a", "-l", "b=c"}, 2, "", "set either names of nodes or --selector"},
 		{[]string{"status", "--follow"}, 2, "", "unknown flag: --follow; see 'kubectl node-ready status --help'"},
 		{[]string{"status", "--color", "blue"}, 2, "", "--color must be auto, always or never"},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -184,6 +185,14 @@ func (s nodeState) stateOf(action remediationView) string {
 		return stateDeleting
 	}
 	return stateWithdrawn
+}
+
+// reasonToPause refuses the reason with which the controller does not pause.
+func reasonToPause(_ *cobra.Command, args []string) error {
+	if strings.Join(args, " ") == ledger.NotPaused {
+		return fmt.Errorf("the reason %q pauses nothing: to end a pause, run 'kubectl node-ready resume'", ledger.NotPaused)
+	}
+	return nil
 }
 
 // pause stops remediation: the controller reads the annotation before each action.

@@ -23,8 +23,11 @@ const (
 	KeySince = "since"
 )
 
-// AnnotationPaused on the ConfigMap stops remediation: its value says why, or just true. Empty and false are none.
+// AnnotationPaused on the ConfigMap stops remediation: its value says why, or just true. Empty and NotPaused are none.
 const AnnotationPaused = "node-ready/paused"
+
+// NotPaused is a value of AnnotationPaused that does not stop remediation.
+const NotPaused = "false"
 
 // History is how many actions are kept, with their reasons, beyond the time that the limits look back.
 const History = 200
@@ -78,7 +81,7 @@ func Parse(cm *corev1.ConfigMap) (Contents, error) {
 		return Contents{}, nil
 	}
 	c := Contents{Version: cm.ResourceVersion, Paused: cm.Annotations[AnnotationPaused]}
-	if c.Paused == "false" {
+	if c.Paused == NotPaused {
 		c.Paused = ""
 	}
 	unreadable := fmt.Errorf("%w: to start a new ledger, remove key %s of ConfigMap %s/%s",
