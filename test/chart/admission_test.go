@@ -189,3 +189,29 @@ func TestCertManager(t *testing.T) {
 		t.Errorf("issuer %v", at(found[certificate].Object, "spec", "issuerRef"))
 	}
 }
+
+// A certificate that another program renews needs an authority that the API server trusts, and nothing of the
+// controller's own.
+func TestCertificateOfAnotherProgram(t *testing.T) {
+	const values = "controller: {config: {admission: {mode: webhook, webhook: {certificateDir: /certs}}}}\n"
+	const trusted = "webhook: {caBundle: UEVN}\n"
+	found := render(t, values+trusted)
+	if _, is := found[hookSecret]; is {
+		t.Error("a Secret is rendered that nobody reads")
+	}
+	hooks := get[admissionregistrationv1.MutatingWebhookConfiguration](t, found, hookKey).Webhooks
+	if len(hooks) != 2 || string(hooks[0].ClientConfig.CABundle) != "PEM" || string(hooks[1].ClientConfig.CABundle) != "PEM" {
+		t.Errorf("the API server does not trust it: %+v", hooks)
+	}
+	const unused = "webhook.caBundle has no effect"
+	for values, want := range map[string]string{
+		values: "set webhook.caBundle to the authority of its certificate, or set webhook.certManager.enabled to true",
+		"controller: {config: {admission: {mode: webhook}}}\n" + trusted:   unused,
+		values + "webhook: {caBundle: UEVN, certManager: {enabled: true}}": unused,
+		values + `webhook: {caBundle: "-----BEGIN CERTIFICATE-----"}`:      "caBundle",
+	} {
+		if _, failure := template(t, values); !strings.Contains(failure, want) {
+			t.Errorf("%s: %q, want %q", values, failure, want)
+		}
+	}
+}

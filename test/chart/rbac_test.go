@@ -77,9 +77,10 @@ controller: {config: {nodeManagement: {prerequisites: {daemonSets: [{selector: {
 controller: {config: {nodeManagement: {prerequisites: {daemonSets: [{namespace: a, selector: {matchLabels: {node-ready/required: "true"}}}]}}}}`,
 		"daemonsets-provide": `
 controller: {config: {nodeManagement: {prerequisites: {daemonSets: {mode: none, named: [{namespace: a, name: d, provides: {csiNodes: [{driver: disk.example.com}], allocatable: {a/b: 1}}}]}}}}}`,
-		"policy":       "controller: {config: {admission: {mode: policy}}}",
-		"webhook":      "controller: {config: {admission: {mode: webhook}}}",
-		"cert-manager": "controller: {config: {admission: {mode: webhook}}}\nwebhook: {certManager: {enabled: true}}",
+		"policy":          "controller: {config: {admission: {mode: policy}}}",
+		"webhook":         "controller: {config: {admission: {mode: webhook}}}",
+		"cert-manager":    "controller: {config: {admission: {mode: webhook}}}\nwebhook: {certManager: {enabled: true}}",
+		"own-certificate": "controller: {config: {admission: {mode: webhook, webhook: {certificateDir: /certs}}}}\nwebhook: {caBundle: UEVN}",
 		"dry-run": `
 controller: {dryRun: true, config: {admission: {mode: webhook, backfill: true}, nodeManagement: {deleteFailedNodes: true}}}`,
 		"secure-metrics":      "controller: {config: {metrics: {secure: true}}}",
