@@ -2,10 +2,14 @@ package chart
 
 import (
 	"maps"
+	"reflect"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 )
@@ -33,6 +37,15 @@ controller:
 	}
 	if d.Spec.Strategy.RollingUpdate == nil || d.Spec.Strategy.RollingUpdate.MaxSurge.IntValue() != 0 {
 		t.Errorf("strategy %+v", d.Spec.Strategy)
+	}
+	for values, want := range map[string]appsv1.DeploymentStrategy{
+		"hostNetwork: true":                             {RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.FromInt32(0)), MaxUnavailable: ptr.To(intstr.FromInt32(1))}},
+		"hostNetwork: true, strategy: {type: Recreate}": {Type: appsv1.RecreateDeploymentStrategyType},
+		"hostNetwork: false":                            {},
+	} {
+		if got := deployment(t, render(t, "controller: {"+values+"}")).Spec.Strategy; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: strategy %+v, want %+v", values, got, want)
+		}
 	}
 	d = deployment(t, render(t, "controller: {dnsPolicy: Default}"))
 	if pod := d.Spec.Template.Spec; pod.DNSPolicy != corev1.DNSDefault || pod.HostNetwork || pod.RuntimeClassName != nil {
