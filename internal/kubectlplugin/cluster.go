@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -158,13 +159,59 @@ func controllersSelector() string {
 		componentController, componentDaemonSet)
 }
 
+// configMaps are the configurations of controllers, one for each. Without Helm, those of earlier configurations stay:
+// the one that a Deployment mounts counts, else the newest.
 func (c *cluster) configMaps(ctx context.Context, namespace string) ([]corev1.ConfigMap, error) {
 	list, err := c.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: controllersSelector()})
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Data[configKey] == "" }), nil
+	all := slices.DeleteFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Data[configKey] == "" })
+	byRelease := map[string][]corev1.ConfigMap{}
+	for _, m := range all {
+		release := strings.Join([]string{m.Namespace, cmp.Or(m.Labels[labelInstance], m.Name),
+			m.Labels[workerpod.LabelComponent]}, "/")
+		byRelease[release] = append(byRelease[release], m)
+	}
+	if len(byRelease) == len(all) {
+		return all, nil
+	}
+	mounted, err := c.mountedConfigMaps(ctx, namespace)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	var current []corev1.ConfigMap
+	for _, release := range slices.Sorted(maps.Keys(byRelease)) {
+		current = append(current, slices.MaxFunc(byRelease[release], func(a, b corev1.ConfigMap) int {
+			switch isA, isB := mounted[a.Namespace+"/"+a.Name], mounted[b.Namespace+"/"+b.Name]; {
+			case isA && !isB:
+				return 1
+			case isB && !isA:
+				return -1
+			}
+			return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+		}))
+	}
+	return current, nil
+}
+
+// mountedConfigMaps are the ConfigMaps that the controllers' Deployments mount, by namespace/name.
+func (c *cluster) mountedConfigMaps(ctx context.Context, namespace string) (map[string]bool, error) {
+	list, err := c.client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: controllersSelector()})
+	if err != nil {
+		return nil, err
+	}
+	mounted := map[string]bool{}
+	for _, d := range list.Items {
+		for _, v := range d.Spec.Template.Spec.Volumes {
+			if v.ConfigMap != nil {
+				mounted[d.Namespace+"/"+v.ConfigMap.Name] = true
+			}
+		}
+	}
+	return mounted, nil
 }
 
 // controllers is the namespace of the controller: that of its configuration, else the one that was given, else that

@@ -1,14 +1,17 @@
 package kubectlplugin
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -173,6 +176,52 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		got := warnings.String()
 		if !strings.Contains(got, want) || !strings.Contains(got, "timeoutSecond") || !strings.Contains(got, "configmap own/c") {
 			t.Errorf("%q: %s", chart, got)
+		}
+	}
+}
+
+// Without Helm, the ConfigMaps of earlier configurations stay. The one that counts is mounted, or else the newest;
+// another release is another controller.
+func TestConfigurationsThatNobodyRemoved(t *testing.T) {
+	objectMeta := func(name, release string, minutes time.Duration) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "own", Name: name, CreationTimestamp: metav1.NewTime(now.Add(minutes * time.Minute)),
+			Labels: map[string]string{workerpod.LabelName: workerpod.Name, workerpod.LabelComponent: componentController, labelInstance: release}}
+	}
+	configMap := func(name, release string, minutes time.Duration) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: objectMeta(name, release, minutes), Data: map[string]string{configKey: "worker: {namespace: " + name + "}"}}
+	}
+	mounts := func(name, release string) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: objectMeta("c-"+release, release, 0)}
+		d.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "other"}, {Name: "config", VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}}}
+		return d
+	}
+	first, second, third := configMap("first", "a", 0), configMap("second", "a", 1), configMap("third", "a", 2)
+	for name, test := range map[string]struct {
+		objects   []runtime.Object
+		forbidden bool
+		want      string // the workers' namespace, or the error
+	}{
+		"the mounted one":             {[]runtime.Object{first, second, third, mounts("second", "a")}, false, "second"},
+		"rolled back":                 {[]runtime.Object{first, second, mounts("first", "a")}, false, "first"},
+		"no Deployment":               {[]runtime.Object{second, third, first}, false, "third"},
+		"mounts one that is gone":     {[]runtime.Object{second, third, first, mounts("fourth", "a")}, false, "third"},
+		"Deployments may not be read": {[]runtime.Object{second, third, first, mounts("first", "a")}, true, "third"},
+		"two releases": {[]runtime.Object{first, second, configMap("other", "b", 0), mounts("second", "a"), mounts("other", "b")}, false,
+			"there is more than one controller (own/second, own/other): choose one with --namespace"},
+	} {
+		client := fake.NewClientset(test.objects...)
+		client.PrependReactor("list", "deployments", func(kubernetestesting.Action) (bool, runtime.Object, error) {
+			return test.forbidden, nil, apierrors.NewForbidden(appsv1.Resource("deployments"), "", nil)
+		})
+		v := &invocation{cluster: &cluster{client: client}, warnings: &strings.Builder{}}
+		cfg, err := v.chartConfig(t.Context())
+		if got := fmt.Sprint(err); err != nil && got != test.want || err == nil && cfg.Worker.Namespace != test.want {
+			t.Errorf("%s: %+v, %v, want %s", name, cfg, err, test.want)
+		}
+		var d diagnosis
+		if err := examineControllers(t.Context(), v, &d); err != nil || (len(d.Findings) > 0) != (name == "two releases") {
+			t.Errorf("%s: %v, %+v", name, err, d.Findings)
 		}
 	}
 }
