@@ -200,7 +200,7 @@ func (s situation) row(ctx context.Context, resolvConf string) string {
 	if err != nil {
 		return err.Error()
 	}
-	config.Timeout = time.Second
+	config.Timeout = 2 * time.Second // two of them are longer than the wait for the other family
 	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
 	defer cancel()
 	settings := &dns.Settings{Name: s.asked()}
