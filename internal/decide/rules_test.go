@@ -168,6 +168,9 @@ func planRules(now time.Time) []planRule {
 			flaps := p.Recorded == nil && p.Change.Gate == gateKeep && !reflect.DeepEqual(p.Change.Record.Flapping, in.Node.Record.Flapping)
 			return p.Step == StepNone || state != StateVerified && state != StateNotOurs || p.Step == StepRecord && (OpenedUnverified(in) || flaps)
 		}},
+		{"a node that is to be adopted gets no other record", func(in Input, _ Evidence, p Plan) bool {
+			return !Adoptable(in) || p.Step == StepNone
+		}},
 		{"nothing is left to do for a quiet node", func(in Input, _ Evidence, p Plan) bool {
 			look, quiet := Quiet(in, now)
 			return !quiet || p.Step == StepNone && len(p.Events) == 0 && !p.ClearCondition && (p.Condition == nil || p.Condition.Same(in.Node.Condition)) &&

@@ -108,13 +108,14 @@ func cooldown(in Input, of corev1.NodeConditionType, now time.Time) (cleared mar
 	return cleared, cleared.Time.Add(time.Duration(*in.Config.NodeManagement.Reverify.CooldownSeconds) * time.Second)
 }
 
-// newRequest is the request that the record does not show yet; empty for none. later is when one may be answered.
+// newRequest is the request that the record does not show yet; empty for none. later is when one may be answered. A
+// node's adoption comes first. Otherwise the request would begin the record of a node that never passed.
 func newRequest(in Input, now time.Time) (id string, later time.Duration) {
 	r := in.Node.Record
 	switch id = in.Node.Requested; {
 	case id == "" || id == r.Request || len(id) > maxRequest:
 		return "", 0
-	case PendingRequest(r) != "", !in.Node.Gated && !in.Node.HasRecord && !in.Node.Labelled:
+	case PendingRequest(r) != "", !in.Node.Gated && !in.Node.HasRecord && !in.Node.Labelled, Adoptable(in):
 		return "", 0
 	case r.RequestTime == nil || r.RequestTime.After(now.Add(clockTolerance)):
 		return id, 0

@@ -154,6 +154,9 @@ func TestSuspicionBegins(t *testing.T) {
 		"a request on a node that fails":     {in: failing(2, requests("a")), begins: true, request: "a"},
 		"a request on a node never verified": {in: given(requests("a")), begins: true, request: "a"},
 		"a request on a node left alone":     {in: given(ungated, requests("a"))},
+		"a request before adoption":          {in: labelledAlone(requests("a"))},
+		"a request after adoption":           {in: adopted(requests("a")), begins: true, request: "a"},
+		"a request on a node born verified":  {in: labelledAlone(born, requests("a")), begins: true, request: "a"},
 		"a request that is too long":         {in: verified(requests(strings.Repeat("a", 254)))},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -67,8 +67,8 @@ func reverify(ctx context.Context, v *invocation) error {
 			return errors.New("DaemonSet mode does not answer requests: omit --wait, and use kubectl node-ready wait")
 		}
 		id = "reverify-" + rand.String(8)
-		decision = func(s nodeState, _ time.Time) (patch []byte, message string, err error) {
-			patch, err = s.requestReverify(id)
+		decision = func(s nodeState, now time.Time) (patch []byte, message string, err error) {
+			patch, err = s.requestReverify(id, now)
 			return patch, "", err // what comes of the request is reported
 		}
 	}
@@ -108,7 +108,7 @@ func (s nodeState) reverify(now time.Time) (patch []byte, message string, err er
 	case current != nil && decide.NeedsVerification(s.in, now):
 		return nil, fmt.Sprintf("attempt %d already runs", current.Attempt.Number), nil
 	}
-	return s.startAfresh(), fmt.Sprintf("attempt %d is due now", s.in.Node.Record.Sequence+1), nil
+	return s.startAfresh(now), fmt.Sprintf("attempt %d is due now", s.in.Node.Record.Sequence+1), nil
 }
 
 // refusesReverify is why the controller would not verify the node.
@@ -125,9 +125,13 @@ func (s nodeState) refusesReverify() error {
 
 // startAfresh is the patch that removes the verified label and restores the full retry budget. The record is reset and
 // not removed, because it holds facts that must survive. The number of the last attempt keeps an attempt from being
-// counted twice. That the node was verified before keeps it from being deleted as a node that never was.
-func (s nodeState) startAfresh() []byte {
+// counted twice. That the node was verified before, or is to be adopted, keeps it from being deleted as a node that
+// never was.
+func (s nodeState) startAfresh(now time.Time) []byte {
 	n, r := s.in.Node, s.in.Node.Record
+	if decide.Adoptable(s.in) {
+		r = decide.Adopt(s.in, now).Record
+	}
 	change := marks.Change{Record: marks.Record{NodeUID: n.UID, BootID: r.BootID, Sequence: r.Sequence,
 		VerifiedTime: r.VerifiedTime, Cleared: r.Cleared, Request: r.Request, RequestTime: r.RequestTime}}
 	if n.Labelled {
@@ -138,7 +142,7 @@ func (s nodeState) startAfresh() []byte {
 
 // requestReverify is the patch that requests a verification. A node that passed keeps its label; one that did not
 // starts afresh with the request, unless an attempt is under way.
-func (s nodeState) requestReverify(id string) ([]byte, error) {
+func (s nodeState) requestReverify(id string, now time.Time) ([]byte, error) {
 	if err := s.refusesReverify(); err != nil {
 		return nil, err
 	}
@@ -147,7 +151,7 @@ func (s nodeState) requestReverify(id string) ([]byte, error) {
 	open := n.Labelled && !n.Gated && (n.Record.LastOutcome == attempt.Passed || n.Record.LastOutcome == "")
 	if !open && decide.CurrentPod(n.Record, s.in.Pods) == nil {
 		content = map[string]any{}
-		if err := json.Unmarshal(s.startAfresh(), &content); err != nil {
+		if err := json.Unmarshal(s.startAfresh(now), &content); err != nil {
 			return nil, err
 		}
 	}
