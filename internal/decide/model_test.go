@@ -23,7 +23,7 @@ import (
 var settings = []string{
 	"",
 	"nodeManagement: {deleteFailedNodes: true}",
-	"nodeManagement: {deleteFailedNodes: true, remediation: {controlProbe: false, maxUnhealthy: 100%, neverVerifiedOnly: false}}",
+	"nodeManagement: {deleteFailedNodes: true, reverify: {onReboot: false}, remediation: {controlProbe: false, maxUnhealthy: 100%, neverVerifiedOnly: false}}",
 	"nodeManagement: {deleteFailedNodes: true, remediation: {maxUnhealthy: 100%}}\nreconciliation: {verificationDeadlineSeconds: 120, maxRetries: 2}",
 	"nodeManagement: {deleteFailedNodes: true, remediation: {dryRun: true, controlProbe: false, maxUnhealthy: 100%}}\nreconciliation: {verificationDeadlineSeconds: 120, maxRetries: 1}\nworker: {keepFailedSeconds: 0}",
 	"nodeManagement: {reverify: {taint: true, interval: 1h}, minimumHoldSeconds: 60}\nworker: {keepFailedSeconds: 0}",

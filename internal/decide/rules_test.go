@@ -43,9 +43,9 @@ func planRules(now time.Time) []planRule {
 			return p.Step != StepDelete || c.NodeManagement.DeleteFailedNodes && !in.Node.DoNotDelete && !protected(in) && !in.Node.Skip && in.Selected && !in.Node.Deleting && in.Node.Leaving == "" &&
 				!c.NodeManagement.Remediation.DryRun && (!r.MayHaveVerified() || !*c.NodeManagement.Remediation.NeverVerifiedOnly)
 		}},
-		{"a deletion follows a fresh failure of an exhausted node", func(in Input, _ Evidence, p Plan) bool {
+		{"a deletion follows a fresh failure of an exhausted node in this boot", func(in Input, _ Evidence, p Plan) bool {
 			r, c := in.Node.Record, in.Config
-			exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r.LastTime, now) && (r.Probed || !probesBeforeRemediation(c))
+			exhausted := r.LastOutcome == attempt.Failed && r.Attempts >= c.Reconciliation.MaxRetries && recent(r.LastTime, now) && (r.Probed || !probesBeforeRemediation(c)) && !otherBoot(r.BootID, in.Node.BootID)
 			return p.Step != StepDelete || exhausted
 		}},
 		{"a node past its deadline counts as failed, unless a guard holds its deletion or its retries are exhausted", func(in Input, _ Evidence, p Plan) bool {

@@ -95,8 +95,8 @@ func Quiet(in Input, now time.Time) (look time.Duration, ok bool) {
 	return nextReason(in, now), true
 }
 
-// budget is how many retries the present run has spent. A run begins after a pass, after a reboot, and when the node
-// gets other checks.
+// budget is how many retries the present run has spent. A run begins after a pass, after a reboot (whatever
+// reverify.onReboot is), and when the node gets other checks.
 type budget struct {
 	attempts, inconclusive int32
 	shared                 int32 // see marks.Record.Shared
@@ -105,7 +105,8 @@ type budget struct {
 
 func budgetOf(in Input) budget {
 	r := in.Node.Record
-	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || rebooted(in) || r.Checks != in.Checks {
+	booted := r.Flapping == nil && otherBoot(r.BootID, in.Node.BootID)
+	if r.LastOutcome == "" || r.LastOutcome == attempt.Passed || booted || r.Checks != in.Checks {
 		return budget{first: true}
 	}
 	return budget{attempts: r.Attempts, inconclusive: r.Inconclusive, shared: r.Shared}

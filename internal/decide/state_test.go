@@ -54,6 +54,7 @@ func TestStateOf(t *testing.T) {
 		"verified, and rebooted":    {verified(rebootedTo("b2")), StateWaiting, StatusPending, StepStart, ""},
 		"rebooted":                  {failing(2, rebootedTo("b2")), StateWaiting, StatusPending, StepStart, ""},
 		"held, and rebooted":        {failing(5, deleting, heldBy(GuardDryRun), rebootedTo("b2")), StateWaiting, StatusHeld, StepStart, ""},
+		"rebooted, onReboot off":    {failing(5, deleting, rebootedTo("b2"), notOnReboot), StateWaiting, StatusPending, StepStart, ""},
 		"other checks, and due":     {failing(2, due, others), StateWaiting, StatusPending, StepStart, ""},
 		"after backoff":             {failing(2, due), StateWaiting, StatusFailed, StepStart, marks.ReasonChecksFailed},
 		"a request is pending":      {failing(2, requestUnderWay), StateWaiting, StatusFailed, StepStart, marks.ReasonChecksFailed},
