@@ -174,6 +174,7 @@ func TestAgesAreSpreadByUpToATenth(t *testing.T) {
 // The gate must not stay open for as long as a prerequisite is missing.
 func TestReverifyTaintClosesBeforePrerequisites(t *testing.T) {
 	closing := func(in *Input) { in.Config.NodeManagement.Reverify.Taint = true }
+	released := func(in *Input) { in.Node.Record.Released = ago(time.Minute) }
 	unmet := world{waits: []Unmet{{Kind: "nodeReady", Message: "the node to be Ready"}}}
 	for name, in := range map[string]Input{
 		"label removed": verified(closing, unlabelled),
@@ -195,6 +196,8 @@ func TestReverifyTaintClosesBeforePrerequisites(t *testing.T) {
 	}
 	for name, in := range map[string]Input{
 		"reverify.taint is off":              verified(unlabelled),
+		"it was released past its deadline":  verified(closing, unlabelled, released),
+		"and rebooted since":                 verified(closing, unlabelled, released, rebootedTo("b2")),
 		"it is leaving, label removed":       verified(closing, unlabelled, leaving),
 		"it is leaving, rebooted":            verified(closing, rebootedTo("b2"), leaving),
 		"a control plane is never tainted":   verified(closing, unlabelled, controlplane, gated),

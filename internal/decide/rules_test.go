@@ -121,7 +121,7 @@ func planRules(now time.Time) []planRule {
 				return true
 			}
 			if p.Recorded == nil {
-				return c.Reverify.Taint || len(in.Profile.SuspectConditions) > 0 || before.Deletion != nil
+				return c.Reverify.Taint && before.Released == nil || len(in.Profile.SuspectConditions) > 0 || before.Deletion != nil
 			}
 			return p.Recorded.Result.Outcome == attempt.Failed && p.Change.Record.Probed && before.LastOutcome == attempt.Failed && before.Probed &&
 				before.Checks == in.Checks && before.Sequence+1 == p.Recorded.Number
