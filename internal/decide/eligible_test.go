@@ -179,6 +179,8 @@ func TestReverifyTaintClosesBeforePrerequisites(t *testing.T) {
 	for name, in := range map[string]Input{
 		"label removed": verified(closing, unlabelled),
 		"rebooted":      verified(closing, rebootedTo("b2")),
+		"and suspect":   verified(closing, rebootedTo("b2"), underSuspicion),
+		"and requested": verified(closing, rebootedTo("b2"), requestUnderWay),
 		"aged":          verified(closing, every(time.Hour)),
 		"lost":          verified(closing, unlabelled, lost),
 	} {
@@ -201,6 +203,7 @@ func TestReverifyTaintClosesBeforePrerequisites(t *testing.T) {
 		"it is leaving, label removed":       verified(closing, unlabelled, leaving),
 		"it is leaving, rebooted":            verified(closing, rebootedTo("b2"), leaving),
 		"a control plane is never tainted":   verified(closing, unlabelled, controlplane, gated),
+		"requested, onReboot off":            verified(closing, rebootedTo("b2"), notOnReboot, requestUnderWay),
 		"it never was verified":              given(closing, ungated, verifyUntainted),
 		"a re-verification is under way":     verified(closing, unlabelled, with(pod(2))),
 		"a re-verification was inconclusive": verified(closing, unlabelled, func(in *Input) { in.Node.Record.LastOutcome = attempt.Inconclusive }),
