@@ -33,10 +33,10 @@ func LabelOf(c *config.Config) string {
 
 // relabels reports whether the node passed, or was adopted, under another verified label than the present one. Its
 // label was renamed and not removed: it gets the present one, at the rate of adoption, and is not verified again. A
-// process that verifies its own node alone verifies it.
+// process that verifies its own node alone verifies it. A node that was released past its deadline had lost its label.
 func relabels(in Input) bool {
 	r := in.Node.Record
-	return r.Label != LabelOf(in.Config) && r.NodeUID == in.Node.UID && in.LocalWorker == nil &&
+	return r.Label != LabelOf(in.Config) && r.NodeUID == in.Node.UID && in.LocalWorker == nil && r.Released == nil &&
 		(r.LastOutcome == attempt.Passed || r.LastOutcome == "" && r.LastReason == attempt.ReasonAdopted)
 }
 

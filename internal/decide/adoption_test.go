@@ -41,6 +41,7 @@ func TestAdoptable(t *testing.T) {
 		"renamed, and recorded":                 {verified(renamed, func(in *Input) { in.Node.Record.Label = "own/ready=yes" }), false},
 		"renamed, and gated":                    {verified(renamed, unlabelled, gated), false},
 		"renamed, and failed since":             {failing(2, renamed, ungated), false},
+		"renamed, and released unverified":      {verified(renamed, unlabelled, func(in *Input) { in.Node.Record.Released = ago(time.Minute) }), false},
 		"the record is of an earlier node":      {verified(renamed, unlabelled, func(in *Input) { in.Node.Record.NodeUID = "u0" }), false},
 		"renamed, and the node verifies itself": {verified(renamed, unlabelled, func(in *Input) { in.LocalWorker = &LocalWorker{} }), false},
 		"born with the label":                   {labelledAlone(born), false},
