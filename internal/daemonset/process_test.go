@@ -76,6 +76,12 @@ func (o *oneNode) look() *corev1.Node {
 // verifying runs a process for a while on a gated node, whose checks have this outcome.
 func verifying(t *testing.T, outcome result.Outcome, refuse func(apiserver.Request) int, during func(*oneNode)) *oneNode {
 	t.Helper()
+	return running(t, func(*oneNode) result.Outcome { return outcome }, refuse, during)
+}
+
+// running is verifying with what the checks do.
+func running(t *testing.T, verify func(*oneNode) result.Outcome, refuse func(apiserver.Request) int, during func(*oneNode)) *oneNode {
+	t.Helper()
 	cfg, err := config.ParseDaemonSet([]byte("reconciliation: {maxRetries: 1}"), "test")
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +97,7 @@ func verifying(t *testing.T, outcome result.Outcome, refuse func(apiserver.Reque
 	p := &Process{Config: cfg, Node: "n", Connect: func() (API, error) { return api, nil }, Log: zap.NewNop(),
 		Metrics: NewMetrics("n", time.Minute),
 		Verify: func(context.Context, worker.Config) result.Report {
+			outcome := verify(api)
 			check := result.Check{Name: "dns", Type: "dns", Severity: "required", Outcome: outcome}
 			return result.Report{Version: 1, Node: "n", Outcome: outcome, Checks: []result.Check{check}}
 		}}
@@ -142,6 +149,32 @@ func TestWhatAnOutcomeDoes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A result from before somebody excluded the node says nothing about it once it is verified again.
+func TestAResultDoesNotOutliveAnOptOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		annotate := func(api *oneNode, annotations map[string]string) {
+			api.mu.Lock()
+			defer api.mu.Unlock()
+			api.node.Annotations = annotations
+		}
+		verify := func(api *oneNode) result.Outcome {
+			if runs++; runs > 1 {
+				return result.Failed
+			}
+			annotate(api, map[string]string{"node-ready/skip": "true"})
+			return result.Passed
+		}
+		running(t, verify, always, func(api *oneNode) {
+			annotate(api, nil)
+			time.Sleep(2 * time.Minute)
+			if n := api.look(); verified(n) || runs < 2 {
+				t.Errorf("verified %t after %d runs", verified(n), runs)
+			}
+		})
+	})
 }
 
 // A record that the API server refuses does not count as written: the node is released once it is taken.

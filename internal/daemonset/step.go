@@ -59,7 +59,8 @@ func (p *Process) observe(n *corev1.Node) decide.Input {
 	}
 	switch {
 	case !decide.Eligible(in) || !decide.NeedsVerification(in, now):
-		p.needed = time.Time{}
+		p.cancelAttempt()
+		p.self.Attempt, p.needed = attempt.Attempt{}, time.Time{}
 	case p.needed.IsZero():
 		p.needed = now
 	}
