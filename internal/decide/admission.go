@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
@@ -33,7 +34,9 @@ func TaintsOnCreation(n *corev1.Node, c *config.Config) []marks.Taint {
 
 // MissedTaints lists the taints that a node should have got on creation, but that admission missed. There are none for
 // a node that carries a gating taint, was verified, completed or released before, is leaving, or is older than
-// admission.backfillMaxAge. The Node does not show whether it runs ordinary pods; see Backfill.
+// admission.backfillMaxAge. There are none either if a person took the gating taint, which only a read from the API
+// server shows, or if gateRemovedPlan puts it back, once. The Node does not show whether it runs ordinary pods; see
+// Backfill.
 func MissedTaints(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 	a, f := in.Config.Admission, in.Node
 	switch {
@@ -41,6 +44,9 @@ func MissedTaints(n *corev1.Node, in Input, now time.Time) []marks.Taint {
 		return nil
 	case in.Closed(), f.Labelled && !bornVerified(in), f.Completed, f.Record.MayHaveVerified(),
 		f.Record.Released != nil, f.Deleting, f.Leaving != "":
+		return nil
+	case f.Record.LastReason == attempt.ReasonGateRemoved, isPerson(marks.Writer(n.ManagedFields, "spec", "taints")),
+		a.Mode != config.AdmissionOff && OpenedUnverified(in):
 		return nil
 	}
 	return TaintsOnCreation(n, in.Config)

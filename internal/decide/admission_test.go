@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/attempt"
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/test/admission/cases"
@@ -67,6 +68,17 @@ func TestBackfill(t *testing.T) {
 	passed := marks.Record{NodeUID: "u1", Checks: checks, Sequence: 1, LastOutcome: "passed", LastTime: ago(time.Second), VerifiedTime: ago(time.Second)}
 	before := passed
 	before.NodeUID = "u0"
+	putBack := marks.Record{NodeUID: "u1", LastReason: attempt.ReasonGateRemoved}
+	taintsBy := func(manager string) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Time: &metav1.Time{Time: now},
+				FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)}}
+		}
+	}
+	waited := func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "node-ready/Verified", Status: corev1.ConditionUnknown,
+			Reason: marks.ReasonWaitingForPrerequisites})
+	}
 	const gpu = "profiles: [{name: gpu, nodeSelector: {matchLabels: {gpu: a}}, taints: [{key: gpu/unverified, value: v, effect: NoExecute}, {key: node-ready/unverified, effect: NoSchedule}]}]\n"
 	const ours = "node-ready/unverified:NoSchedule"
 	for name, tc := range map[string]struct {
@@ -104,6 +116,11 @@ func TestBackfill(t *testing.T) {
 		"being drained":                          {backfills, []func(*corev1.Node){tainted("ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule)}, Workloads{}, ""},
 		"drained by a program that is named":     {backfills + "nodeManagement: {leavingTaints: [a/evacuate]}", []func(*corev1.Node){tainted("a/evacuate", corev1.TaintEffectNoExecute)}, Workloads{}, ""},
 		"drained by one that nobody named":       {backfills, []func(*corev1.Node){tainted("a/evacuate", corev1.TaintEffectNoExecute)}, Workloads{}, ours},
+		"a person took the taint":                {backfills, []func(*corev1.Node){taintsBy("kubectl-taint")}, Workloads{}, ""},
+		"another program wrote the taints":       {backfills, []func(*corev1.Node){taintsBy("cloud-controller-manager")}, Workloads{}, ours},
+		"the taint was put back once":            {backfills, []func(*corev1.Node){recorded(putBack)}, Workloads{}, ""},
+		"it waited, and admission promised":      {"admission: {backfill: true, mode: policy}", []func(*corev1.Node){waited}, Workloads{}, ""},
+		"it waited, and nothing promised":        {backfills, []func(*corev1.Node){waited}, Workloads{}, ours},
 		"being deleted":                          {backfills, []func(*corev1.Node){func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }}, Workloads{}, ""},
 		"of a profile, whose taints it gets":     {backfills + gpu, []func(*corev1.Node){labelled("gpu", "a")}, Workloads{}, "gpu/unverified:NoSchedule " + ours},
 		"of a profile that evicts by one key":    {backfills + "nodeManagement: {taints: [{key: a/b, effect: NoExecute}]}", nil, Workloads{}, "a/b:NoSchedule"},

@@ -26,6 +26,9 @@ func OpenedUnverified(in Input) bool {
 		in.LocalWorker == nil && Eligible(in)
 }
 
+// isPerson reports whether a field manager stands for a person: kubectl's names begin so.
+func isPerson(manager string) bool { return strings.HasPrefix(manager, "kubectl") }
+
 // gateRemovedPlan reports a node that was opened unverified, and who removed the taint. If admission promises the gate,
 // it is put back, with a record: if it is removed again, the node is verified without it. What a person removed, or
 // what this process did not see on the node, is not put back.
@@ -46,7 +49,7 @@ func gateRemovedPlan(in Input, ev Evidence, now time.Time) (p Plan) {
 		text += "field manager " + attempt.Text(by) + " wrote the taints last"
 	}
 	promised := in.Config.Admission.Mode != config.AdmissionOff
-	if promised && !in.GateOpenSeen.IsZero() && !strings.HasPrefix(by, "kubectl") {
+	if promised && !in.GateOpenSeen.IsZero() && !isPerson(by) {
 		text += ". admission.mode promises the taint, so it is put back once"
 		r := marks.Record{NodeUID: in.Node.UID, BootID: in.Node.BootID, LastReason: attempt.ReasonGateRemoved,
 			LastMessage: attempt.Text(text), Sequence: in.Vanished.Number}
