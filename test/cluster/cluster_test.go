@@ -55,7 +55,7 @@ func TestStartServesAndStopLeavesNothing(t *testing.T) {
 		if _, err := client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			pod, err := client.CoreV1().Pods("default").Get(ctx, "p", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)

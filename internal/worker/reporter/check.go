@@ -91,7 +91,7 @@ func checkBy(ctx context.Context, c Config, dial func(context.Context, string, s
 		},
 		CheckRedirect: sameOrigin,
 	}
-	defer client.CloseIdleConnections() // also a TLS handshake, which net/http lets go on after its request
+	defer client.CloseIdleConnections() // also a TLS handshake, which net/http does not end with its request
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Endpoint.String(), nil)
 	if err != nil {
 		return unreachable(err)

@@ -93,7 +93,7 @@ func TestNoAnswer(t *testing.T) {
 			}
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // in place of checkTimeout
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond) // in place of checkTimeout
 	defer cancel()
 	u, _ := url.Parse(hang)
 	resets <- false
@@ -127,7 +127,7 @@ func TestNoConnectionOutlivesACheck(t *testing.T) {
 		}
 		ended <- err
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
 	defer cancel()
 	u, _ := url.Parse("https://" + listener.Addr().String())
 	if o := check(ctx, Config{Endpoint: u}); !strings.Contains(o.message, "no answer") {

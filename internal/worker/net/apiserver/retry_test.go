@@ -42,16 +42,16 @@ func TestRefusalsAreAskedAgain(t *testing.T) {
 		status      int // 0: it comes good
 		least, most time.Duration
 	}{
-		{"503, for a moment", &flaky{status: 503, times: 2}, 0, 300 * time.Millisecond, 2 * time.Second},
-		{"500", &flaky{status: 500, times: 1}, 0, 0, time.Second},
-		{"401", &flaky{status: 401, times: 1}, 0, 0, time.Second},
-		{"403", &flaky{status: 403, times: 1}, 0, 0, time.Second},
-		{"a Service that is not there yet", &flaky{status: 404, times: 1}, 0, 0, time.Second},
-		{"429, which says when", &flaky{status: 429, times: 1, after: "1"}, 0, time.Second, 2 * time.Second},
-		{"429, which says when by the clock", &flaky{status: 429, times: 1, after: time.Now().Add(2 * time.Second).UTC().Format(http.TimeFormat)}, 0, 0, 2500 * time.Millisecond},
-		{"429, which says too late", &flaky{status: 429, times: always, after: "3600"}, 429, 0, 500 * time.Millisecond},
-		{"503, to the end", &flaky{status: 503, times: always}, 503, 2 * time.Second, 3 * time.Second},
-		{"400 is no refusal", &flaky{status: 400, times: 1}, 400, 0, 500 * time.Millisecond},
+		{"503, for a moment", &flaky{status: 503, times: 2}, 0, 300 * time.Millisecond, 2900 * time.Millisecond},
+		{"500", &flaky{status: 500, times: 1}, 0, 0, 2900 * time.Millisecond},
+		{"401", &flaky{status: 401, times: 1}, 0, 0, 2900 * time.Millisecond},
+		{"403", &flaky{status: 403, times: 1}, 0, 0, 2900 * time.Millisecond},
+		{"a Service that is not there yet", &flaky{status: 404, times: 1}, 0, 0, 2900 * time.Millisecond},
+		{"429, which says when", &flaky{status: 429, times: 1, after: "1"}, 0, time.Second, 2900 * time.Millisecond},
+		{"429, which says when by the clock", &flaky{status: 429, times: 1, after: time.Now().Add(2 * time.Second).UTC().Format(http.TimeFormat)}, 0, 0, 3 * time.Second},
+		{"429, which says too late", &flaky{status: 429, times: always, after: "3600"}, 429, 0, 2 * time.Second},
+		{"503, to the end", &flaky{status: 503, times: always}, 503, 2 * time.Second, 20 * time.Second},
+		{"400 is no refusal", &flaky{status: 400, times: 1}, 400, 0, 2 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
