@@ -76,7 +76,8 @@ func (v *invocation) facts(s nodeState, n summary) (rows [][]string) {
 	}
 	if began, ok := decide.RoundStart(s.in, v.now); ok && slices.Contains(attention, n.Status) {
 		add("Unverified", v.timestamp(&began))
-		if limit := s.in.Profile.VerificationDeadlineSeconds; limit > 0 {
+		runs := !decide.SharesFailure(s.in)
+		if limit := s.in.Profile.VerificationDeadlineSeconds; limit > 0 && runs {
 			deadline := began.Add(time.Duration(limit) * time.Second)
 			add("Deadline", v.timestamp(&deadline))
 		}

@@ -294,6 +294,13 @@ func TestExplainWaiting(t *testing.T) {
 	if all := strings.Join(got, "\n"); !strings.Contains(all, "Unverified 60m ago") || !strings.Contains(all, "Deadline in 60m") {
 		t.Errorf("a node that was verified before:\n%s", all)
 	}
+	shared := marks.Record{VerifiedTime: passed, Since: since, LastOutcome: attempt.Failed, Attempts: 1, Shared: 1, Sequence: 2, BootID: "boot"}
+	s = observe(cfg, makeNode(labelled, having(shared)), nil)
+	for _, row := range v.facts(s, s.summary(now)) {
+		if row[0] == "Deadline" {
+			t.Errorf("the deadline of a node whose failure is shared does not run: %v", row)
+		}
+	}
 }
 
 // accusedBy gives a node a condition of a detector that has been True since then.
