@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // whyWidth is how much of a reason status shows without -o wide.
@@ -128,6 +130,9 @@ func (v *invocation) printNodes(rows [][]string) {
 	})
 }
 
+// deselected is the state of a node that was shown, and whose labels the selector selects no more.
+const deselected = "no longer selected"
+
 // watchNodes prints a node whenever its state or its reason changes.
 func (v *invocation) watchNodes(ctx context.Context, list []nodeState) error {
 	last := map[string]string{}
@@ -139,10 +144,17 @@ func (v *invocation) watchNodes(ctx context.Context, list []nodeState) error {
 		return err
 	}
 	v.noHeaders = true
+	selector, err := labels.Parse(v.selector)
+	if err != nil {
+		return err
+	}
 	var failed error
-	err := v.follow(ctx, func(name string, s *nodeState) bool {
-		row, now, shown := [][]string{{name, "gone"}}, "gone", true
-		if s != nil {
+	err = v.follow(ctx, func(name string, s *nodeState) bool {
+		row, now, shown := [][]string{{name, "gone"}}, "gone", last[name] != "" && last[name] != deselected
+		switch {
+		case s != nil && !selector.Matches(labels.Set(s.node.Labels)):
+			row, now = [][]string{{name, deselected}}, deselected
+		case s != nil:
 			s.rules = v.evaluateRules(s.node)
 			n := v.summary(*s)
 			row, now = v.table([]nodeState{*s}), n.State+n.Why+n.suspect()+heldByRule(n.Rules)

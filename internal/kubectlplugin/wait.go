@@ -16,7 +16,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/config"
 	"github.com/kube-node-ready/kube-node-ready/internal/decide"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 	"github.com/kube-node-ready/kube-node-ready/internal/workerpod"
 )
 
@@ -61,12 +63,25 @@ func wait(ctx context.Context, v *invocation) error {
 			}
 			delete(pending, name)
 		case excluded, unmanaged, opened, deleting:
+			if s.gateIsDue(v.now) {
+				pending[name] = n.line() + "; the controller is to taint it"
+				return nil
+			}
 			return codedError{fmt.Errorf("node %s is %s: it will not be verified", name, n.State), exitNever}
 		default:
 			pending[name] = n.line()
 		}
 		return nil
 	})
+}
+
+// gateIsDue reports whether the controller is to taint a node that is open: admission missed it, or another program
+// took the taint that admission promises.
+func (s nodeState) gateIsDue(now time.Time) bool {
+	c := s.in.Node.Condition
+	takenBack := decide.OpenedUnverified(s.in) && s.in.Config.Admission.Mode != config.AdmissionOff &&
+		(c == nil || c.Reason != marks.ReasonGateRemoved)
+	return takenBack || len(decide.MissedTaints(s.node, s.in, now)) > 0
 }
 
 // awaitNodes calls do for the nodes in pending whenever they change, until it has removed all of them or returns an
@@ -113,8 +128,9 @@ func (n summary) line() string { return joined(": ", n.State, singleLine(n.Why))
 // indexNode indexes worker pods by their node's UID.
 const indexNode = "node"
 
-// follow calls do with every node that the command line names or selects, and again whenever the node or its workers
-// change; with nil when it is gone. It ends when do returns false, or with ctx.
+// follow calls do with every node, or those that the command line names, and again whenever the node or its workers
+// change; with nil when it is gone. It ends when do returns false, or with ctx. It watches without the selector: the
+// API server reports a node whose labels it does not select any more as deleted.
 func (v *invocation) follow(ctx context.Context, do func(name string, s *nodeState) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -139,7 +155,6 @@ func (v *invocation) follow(ctx context.Context, do func(name string, s *nodeSta
 		go i.RunWithContext(ctx)
 	}
 	nodes := informers.NewFilteredNodeInformer(v.cluster.client, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.LabelSelector = v.selector
 		if len(v.args) == 1 {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.args[0]).String()
 		}
@@ -172,7 +187,7 @@ func (v *invocation) follow(ctx context.Context, do func(name string, s *nodeSta
 			observed := observe(v.cluster.config, n, list)
 			s = &observed
 		}
-		// A worker's node may be gone, or not selected.
+		// A worker's node may be gone.
 		if (s != nil || existed[name]) && !do(name, s) {
 			return nil
 		}
