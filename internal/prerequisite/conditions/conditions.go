@@ -62,8 +62,11 @@ func (c Entry) missing(n *corev1.Node, in kind.Cluster) string {
 		if have.Type != c.Type {
 			continue
 		}
-		stale := in.Stale(n, kind.Object{ID: "condition " + string(have.Type), Created: n.CreationTimestamp,
-			Sign: have.LastTransitionTime.String()})
+		stale := ""
+		if have.Type != corev1.NodeReady { // which the kubelet writes in one request with its boot ID
+			stale = in.Stale(n, kind.Object{ID: "condition " + string(have.Type), Created: n.CreationTimestamp,
+				Sign: have.LastTransitionTime.String()})
+		}
 		switch {
 		case have.Status == c.Status && stale == "":
 			return ""

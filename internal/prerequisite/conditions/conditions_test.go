@@ -15,6 +15,11 @@ type current struct{ kind.Cluster }
 
 func (current) Stale(*corev1.Node, kind.Object) string { return "" }
 
+// earlier is a node whose agents have not reported in this boot.
+type earlier struct{ current }
+
+func (earlier) Stale(*corev1.Node, kind.Object) string { return "is old" }
+
 // A condition of that type and status is waited for, and nothing else on the node counts. Ready is one of them.
 func TestConditions(t *testing.T) {
 	storage := conditions.Settings{{Type: "Storage", Status: corev1.ConditionTrue}}.Prerequisites()
@@ -42,6 +47,13 @@ func TestConditions(t *testing.T) {
 		if got := test.wanted[0].Unmet(n, current{}).Why; got != test.why {
 			t.Errorf("%s: waits for %q, want %q", name, got, test.why)
 		}
+	}
+	both := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{has("Storage", "True"), has("Ready", "True")}}}
+	if why := storage[0].Unmet(both, earlier{}).Why; why != noStorage+" (it is old)" {
+		t.Errorf("an old report counts: waits for %q", why)
+	}
+	if why := ready[0].Unmet(both, earlier{}).Why; why != "" { // it comes with the boot ID
+		t.Errorf("Ready is taken for one of an earlier boot: waits for %q", why)
 	}
 	if len(nodeready.Settings(false).Prerequisites()) > 0 {
 		t.Error("Ready is waited for although it is off")
