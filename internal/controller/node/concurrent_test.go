@@ -74,8 +74,8 @@ func TestTwoLeadersAtOnce(t *testing.T) {
 		w.Claim(w.Node(fmt.Sprintf("broken-%d", i), world.Pooled))
 	}
 	stop, wg := make(chan struct{}), &sync.WaitGroup{}
-	for range 2 {
-		runs(w.Lead(), stop, wg)
+	for _, l := range []*world.Leader{w.Lead(), w.Lead()} { // both are there before one acts
+		runs(l, stop, wg)
 	}
 	for end, left := time.Now().Add(90*time.Second), 20; left > 0 && !t.Failed(); time.Sleep(20 * time.Millisecond) {
 		w.Kubelets()
