@@ -60,7 +60,8 @@ type Rules struct {
 	// ["nrr-system","kube-system"].
 	OtherControllerNamespaces []string `json:"otherControllerNamespaces,omitempty" format:"dns-label"`
 	// StaleAfter is how long after its last heartbeat a node condition counts as missing. It applies only to conditions
-	// whose heartbeat the controller has observed to change, and is measured from that observation. Default 0s: never.
+	// whose heartbeat the controller has observed to change, and nothing else of them. It is measured from that
+	// observation. Default 0s: never.
 	StaleAfter metav1.Duration `json:"staleAfter,omitempty" minimum:"1s" or:"0s for never"`
 	// MaxClosedPercent limits how many nodes a continuous rule taints again. Of the nodes that the rule has released
 	// before, at most this percentage (rounded down, but at least one node) has the taint at a time. The others stay open

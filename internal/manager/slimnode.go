@@ -28,7 +28,7 @@ func slimNode(cfg *config.Config) toolscache.TransformFunc {
 type slimmer struct {
 	// allocatable are the resources of status.allocatable that it keeps.
 	allocatable map[corev1.ResourceName]bool
-	// heartbeats: rules ask how old lastHeartbeatTime of a condition is.
+	// heartbeats: rules ask how old lastHeartbeatTime of a condition is, and whether it changes alone.
 	heartbeats bool
 
 	mu sync.Mutex
@@ -79,7 +79,7 @@ func (s *slimmer) annotations(all map[string]string) map[string]string {
 }
 
 // conditions are a node's conditions. Of others' only the type, the status and the transition count, and the reason if
-// it asks for remediation.
+// it asks for remediation; with heartbeats, the heartbeat and any reason too.
 func (s *slimmer) conditions(all []corev1.NodeCondition) []corev1.NodeCondition {
 	if all == nil {
 		return nil
@@ -91,7 +91,7 @@ func (s *slimmer) conditions(all []corev1.NodeCondition) []corev1.NodeCondition 
 		kept.Status = corev1.ConditionStatus(s.shared(string(c.Status)))
 		kept.LastTransitionTime = c.LastTransitionTime
 		if s.heartbeats {
-			kept.LastHeartbeatTime = c.LastHeartbeatTime
+			kept.LastHeartbeatTime, kept.Reason = c.LastHeartbeatTime, s.shared(c.Reason)
 		}
 		switch {
 		case c.Type == marks.ConditionType:

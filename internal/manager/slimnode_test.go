@@ -79,9 +79,10 @@ func TestCacheKeepsWhatDecisionsRead(t *testing.T) {
 		conditions := want.Status.Conditions
 		want.Status = corev1.NodeStatus{Conditions: conditions, NodeInfo: corev1.NodeSystemInfo{BootID: "boot"},
 			Allocatable: corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}}
-		conditions[0].Reason, conditions[0].Message, conditions[1].Message = "", "", ""
-		for i := range conditions {
-			if staleAfter == 0 {
+		conditions[0].Message, conditions[1].Message = "", ""
+		if staleAfter == 0 {
+			conditions[0].Reason = ""
+			for i := range conditions {
 				conditions[i].LastHeartbeatTime = metav1.Time{}
 			}
 		}

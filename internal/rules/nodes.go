@@ -36,9 +36,9 @@ type nodeState struct {
 }
 
 type heartbeat struct {
-	at       time.Time // what the condition says
+	of       corev1.NodeCondition
 	observed time.Time // on our clock
-	renewed  bool      // it was observed to change, so its writer renews it
+	renewed  bool      // it was observed to change alone, so its writer renews it
 }
 
 // state is what this process knows of the node. The state of an earlier node of the same name is dropped, except for
@@ -103,21 +103,25 @@ func (r *Rules) ForgetNode(name string) {
 	delete(r.awaiting, name)
 }
 
-// renew records the heartbeats of conditions that a rule requires. It reports whether a stale condition was renewed.
+// renew records the heartbeats of conditions that a rule requires. It reports whether a stale condition was renewed. A
+// heartbeat that is new together with a status or a reason, or after staleAfter, is none: many writers, and we of our
+// own condition, write it only then.
 func (s *nodeState) renew(n *corev1.Node, rules []rule.Rule, now time.Time, staleAfter time.Duration) (back bool) {
 	for _, c := range n.Status.Conditions {
-		if !rule.AnyRequires(rules, c.Type) {
+		if !rule.AnyRequires(rules, c.Type) || c.Type == marks.ConditionType {
 			continue
 		}
 		last, known := s.heartbeats[string(c.Type)]
-		if known && last.at.Equal(c.LastHeartbeatTime.Time) {
+		if known && last.of.LastHeartbeatTime.Equal(&c.LastHeartbeatTime) {
 			continue
 		}
+		alone := known && last.of.Status == c.Status && last.of.Reason == c.Reason &&
+			last.of.LastTransitionTime.Equal(&c.LastTransitionTime) && now.Sub(last.observed) < staleAfter
 		if s.heartbeats == nil {
 			s.heartbeats = map[string]heartbeat{}
 		}
 		back = back || known && now.Sub(last.observed) >= staleAfter
-		s.heartbeats[string(c.Type)] = heartbeat{at: c.LastHeartbeatTime.Time, observed: now, renewed: known}
+		s.heartbeats[string(c.Type)] = heartbeat{of: c, observed: now, renewed: last.renewed || alone}
 	}
 	return back
 }

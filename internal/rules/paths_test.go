@@ -138,24 +138,26 @@ func TestBootstrapCompletionAndAReboot(t *testing.T) {
 }
 
 // A condition whose heartbeat was renewed before, and is no longer, counts as missing after rules.staleAfter. A
-// condition that was never renewed does not.
+// condition that was never renewed does not, nor one that is written only when its reason changes or its agent restarts.
 func TestStaleAfter(t *testing.T) {
 	t.Parallel()
 	w := world.Begin(t, "")
 	w.Rule()
 	renewed, never := w.Node("renewed", world.Untainted), w.Node("never", world.Untainted)
-	report := func(node string) {
+	starts, restarts := w.Node("starts", world.Untainted), w.Node("restarts", world.Untainted)
+	reportAs := func(node, reason string) {
 		t.Helper()
-		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True","reason":"Agent","lastHeartbeatTime":%q}]}}`, world.AgentReady, w.Clock.Now().UTC().Format(time.RFC3339))
+		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True","reason":%q,"lastHeartbeatTime":%q}]}}`, world.AgentReady, reason, w.Clock.Now().UTC().Format(time.RFC3339))
 		w.Must(w.API.Status().Patch(w.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
 	}
+	report := func(node string) { t.Helper(); reportAs(node, "Agent") }
 	l := w.Lead(func(l *world.Leader) { l.StaleAfter = 3 * time.Minute })
 	held := func() (names []string) {
 		t.Helper()
 		for range 4 {
 			l.Step()
 		}
-		for _, n := range []*corev1.Node{renewed, never} {
+		for _, n := range []*corev1.Node{renewed, never, starts, restarts} {
 			if now, _ := w.Get(n.Name); len(world.RuleTaints(now)) > 0 {
 				names = append(names, strings.TrimPrefix(n.Name, w.Namespace+"-"))
 			}
@@ -163,19 +165,29 @@ func TestStaleAfter(t *testing.T) {
 		return names
 	}
 	report(never.Name)
-	for range 3 {
+	report(restarts.Name)
+	reportAs(starts.Name, "Starting") // and then once more, when it has started
+	for i := range 3 {
 		report(renewed.Name)
 		if h := held(); len(h) > 0 {
 			t.Fatalf("held while it is renewed: %v", h)
 		}
 		w.Clock.Advance(2 * time.Minute)
+		if i == 0 {
+			report(starts.Name)
+		}
 	}
 	if h := held(); len(h) > 0 {
 		t.Fatalf("held too soon: %v", h)
 	}
+	report(restarts.Name) // six minutes after it reported first
 	w.Clock.Advance(time.Minute + time.Second)
 	if h := held(); !slices.Equal(h, []string{"renewed"}) {
 		t.Fatalf("held: %v", h)
+	}
+	w.Clock.Advance(3 * time.Minute)
+	if h := held(); !slices.Equal(h, []string{"renewed"}) {
+		t.Fatalf("held without a renewal: %v", h)
 	}
 	report(renewed.Name)
 	if h := held(); len(h) > 0 {
