@@ -335,8 +335,8 @@ func TestFailureThatNobodySaw(t *testing.T) {
 		"nobody saw it":                     {failed(1, ran), passing, attempt.ReasonFailureUnseen, 0},
 		"and there is no verified node":     {failed(1, ran), world{}, attempt.ReasonFailureUnseen, 0},
 		"an earlier leader saw it":          {failed(1, ran), own, "Timeout", 1},
-		"no probe is needed":                {failed(1, ran, noProbe), passing, "Timeout", 1},
-		"deletion is off":                   {given(ran), passing, "Timeout", 1},
+		"no probe is needed":                {failed(1, ran, noProbe), passing, attempt.ReasonFailureUnseen, 0},
+		"deletion is off":                   {given(ran), passing, attempt.ReasonFailureUnseen, 0},
 		"it hangs, and its time is over":    {failed(1, with(pod(1, seenFor(1<<40), shownEnded))), passing, attempt.ReasonTimeout, 1},
 		"a check's reason of the same name": {failed(1, with(pod(1, ended(attempt.Failed), resultSeen(failedAt), reported(attempt.ReasonFailureUnseen)))), passing, attempt.ReasonFailureUnseen, 1},
 	} {

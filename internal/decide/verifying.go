@@ -153,9 +153,14 @@ func evaluate(in Input, ev Evidence, pod workerpod.Observation, at time.Time, re
 	if removed := gateRemoved(in, pod); result.Outcome == attempt.Passed && removed != nil {
 		return recordResult(in, budgetOf(in), pod.Attempt, *removed, now)
 	}
-	if result.Outcome == attempt.Failed && needsControlProbe(in) && superseded(in, pod.Attempt.Basis, result, now) == nil {
-		return settle(in, ev, Plan{}, failure{subject: subjectOf(in, pod.Attempt.Number), at: at, attempt: pod.Attempt,
-			result: result, unobserved: pod.Attempt.Result != nil && !pod.Seen.UnderWay}, now)
+	f := failure{subject: subjectOf(in, pod.Attempt.Number), at: at, attempt: pod.Attempt, result: result,
+		unobserved: pod.Attempt.Result != nil && !pod.Seen.UnderWay}
+	switch {
+	case result.Outcome != attempt.Failed, superseded(in, pod.Attempt.Basis, result, now) != nil:
+	case needsControlProbe(in):
+		return settle(in, ev, Plan{}, f, now)
+	case f.unobserved:
+		return unseenFault(in, f, fmt.Sprintf("the worker failed before this controller observed it (%s)", f.what()), now)
 	}
 	return uncompared(in, ev, pod.Attempt, result, now)
 }
