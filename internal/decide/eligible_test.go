@@ -182,6 +182,7 @@ func TestReverifyTaintClosesBeforePrerequisites(t *testing.T) {
 		"and suspect":   verified(closing, rebootedTo("b2"), underSuspicion),
 		"and requested": verified(closing, rebootedTo("b2"), requestUnderWay),
 		"aged":          verified(closing, every(time.Hour)),
+		"labelled late": verified(closing, rebootedTo("b2"), underOtherChecks, relabelled),
 		"lost":          verified(closing, unlabelled, lost),
 	} {
 		plan, asked := ask(t, in, unmet)
@@ -204,6 +205,7 @@ func TestReverifyTaintClosesBeforePrerequisites(t *testing.T) {
 		"it is leaving, rebooted":            verified(closing, rebootedTo("b2"), leaving),
 		"a control plane is never tainted":   verified(closing, unlabelled, controlplane, gated),
 		"requested, onReboot off":            verified(closing, rebootedTo("b2"), notOnReboot, requestUnderWay),
+		"its labels came late":               verified(closing, underOtherChecks, relabelled),
 		"it never was verified":              given(closing, ungated, verifyUntainted),
 		"a re-verification is under way":     verified(closing, unlabelled, with(pod(2))),
 		"a re-verification was inconclusive": verified(closing, unlabelled, func(in *Input) { in.Node.Record.LastOutcome = attempt.Inconclusive }),

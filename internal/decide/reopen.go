@@ -42,8 +42,8 @@ func labelledByHand(in Input) bool {
 
 // beginRound records the start of another round for a node that passed before. If reverify.taint is on, it closes the
 // gate first, so that the gate does not stay open while prerequisites are unmet. The gate of a node that was released
-// past its deadline stays open. A suspicion closes no gate here, and keeps no reboot from closing one. It reports
-// whether there is anything to write.
+// past its deadline stays open. A suspicion and labels that come late close no gate here, and keep no reboot from
+// closing one. It reports whether there is anything to write.
 func beginRound(in Input, _ Evidence, now time.Time) (p Plan, done bool) {
 	r := in.Node.Record
 	if !r.MayHaveVerified() {
@@ -51,8 +51,9 @@ func beginRound(in Input, _ Evidence, now time.Time) (p Plan, done bool) {
 	}
 	_, began := RoundStart(in, now)
 	setSince := in.Profile.VerificationDeadlineSeconds > 0 && !began
+	asked := r.Suspicion != nil || in.Node.Labelled && reselected(in) != ""
 	closes := in.Config.NodeManagement.Reverify.Taint && CurrentPod(r, in.Pods) == nil && budgetOf(in).first &&
-		(r.Suspicion == nil || rebooted(in)) && r.Released == nil && !in.Closed() && !protected(in) && in.Node.Leaving == ""
+		(!asked || rebooted(in)) && r.Released == nil && !in.Closed() && !protected(in) && in.Node.Leaving == ""
 	if !setSince && !closes {
 		return p, false
 	}

@@ -106,6 +106,12 @@ func TestOtherChecksAreInconclusiveAndTriedAgainSoon(t *testing.T) {
 
 func underOtherChecks(in *Input) { in.Node.Record.Checks = "c2" }
 
+// relabelled is a node whose labels selected another profile when it passed.
+func relabelled(in *Input) {
+	in.Config.Profiles = []config.Profile{{Name: "gpu"}}
+	in.Node.Record.Profile = in.Config.Choice("gpu")
+}
+
 // A label that changes back and forth starts at most one worker in initialBackoffSeconds, whatever the results are.
 func TestAChangingLabelStartsNoWorkerWithoutAPause(t *testing.T) {
 	for name, in := range map[string]Input{
@@ -114,10 +120,7 @@ func TestAChangingLabelStartsNoWorkerWithoutAPause(t *testing.T) {
 		"held":              failing(5, underOtherChecks, deleting, heldBy(GuardMaxUnhealthy)),
 		"inconclusive":      puzzling(2, underOtherChecks),
 		"passed, and gated": verified(gated, underOtherChecks, recordedAgo(0)),
-		"passed": verified(underOtherChecks, recordedAgo(0), func(in *Input) {
-			in.Config.Profiles = []config.Profile{{Name: "gpu"}}
-			in.Node.Record.Profile = in.Config.Choice("gpu")
-		}),
+		"passed":            verified(underOtherChecks, recordedAgo(0), relabelled),
 	} {
 		in.Config.Reconciliation.InitialBackoffSeconds = 7
 		for wait, want := range map[time.Duration]Step{0: StepNone, 6900 * time.Millisecond: StepNone, 7 * time.Second: StepStart} {
