@@ -2,6 +2,7 @@ package chart
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/config"
+	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
 const daemonSetKey = "DaemonSet kube-node-ready/kube-node-ready"
@@ -40,7 +42,12 @@ func TestDaemonSetMode(t *testing.T) {
 	d := get[appsv1.DaemonSet](t, found, daemonSetKey)
 	pod := d.Spec.Template.Spec
 	terms := pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	if len(terms) != 1 || len(terms[0].MatchExpressions) != 1 || terms[0].MatchExpressions[0].Key != "node-ready/verified" || terms[0].MatchExpressions[0].Operator != corev1.NodeSelectorOpDoesNotExist {
+	verified := corev1.NodeSelectorRequirement{Key: "node-ready/verified", Operator: corev1.NodeSelectorOpDoesNotExist}
+	expressions := []corev1.NodeSelectorRequirement{verified}
+	for _, l := range marks.VirtualLabels() { // which are not verified, so a pod would stay
+		expressions = append(expressions, corev1.NodeSelectorRequirement{Key: l.Key, Operator: corev1.NodeSelectorOpNotIn, Values: []string{l.Value}})
+	}
+	if len(terms) != 1 || !reflect.DeepEqual(terms[0].MatchExpressions, expressions) {
 		t.Errorf("affinity %+v", terms)
 	}
 	if pod.NodeSelector[corev1.LabelOSStable] != "linux" {
@@ -85,7 +92,9 @@ networkPolicy: {enabled: true}
 	pod := d.Spec.Template.Spec
 	var keys []string
 	for _, e := range pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions {
-		keys = append(keys, e.Key)
+		if !slices.ContainsFunc(marks.VirtualLabels(), func(l marks.Label) bool { return l.Key == e.Key }) {
+			keys = append(keys, e.Key)
+		}
 	}
 	if !slices.Equal(keys, []string{"a.io/ok", "pool", "os"}) || pod.PriorityClassName != "mine" || len(pod.Volumes) != 2 || len(pod.InitContainers) != 1 || d.Spec.Template.Labels["team"] != "nodes" ||
 		!slices.Contains(pod.Containers[0].Args, "--dry-run") {
