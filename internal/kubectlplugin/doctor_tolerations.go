@@ -9,15 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/version"
 	schedulinghelpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
-
-// tolerationsSince is the first release of Kubernetes with the API of the policy that adds the tolerations of rules to
-// the controller's new pods (MutatingAdmissionPolicy, admissionregistration.k8s.io/v1).
-var tolerationsSince = version.MustParseGeneric("1.36")
 
 // examineTolerations looks for rules whose taint keeps the controller off a node. Where the chart's policy adds their
 // tolerations to new pods, a pod that is older than the rule shows nothing.
@@ -28,23 +24,14 @@ func examineTolerations(ctx context.Context, v *invocation, d *diagnosis) error 
 	case d.overview.podsErr != nil:
 		return d.overview.podsErr
 	}
-	server, err := v.cluster.client.Discovery().ServerVersion()
-	if err != nil {
-		return err
-	}
-	parsed, err := version.ParseGeneric(server.GitVersion)
-	if err != nil {
-		return err
-	}
-	adds := parsed.AtLeast(tolerationsSince)
-	err = each(ctx, v.cluster.dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).List, "",
+	err := each(ctx, v.cluster.dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).List, "",
 		func(o *unstructured.Unstructured) {
 			key, _, _ := unstructured.NestedString(o.Object, "spec", "taint", "key")
 			effect, _, _ := unstructured.NestedString(o.Object, "spec", "taint", "effect")
 			taint := corev1.Taint{Key: key, Effect: corev1.TaintEffect(effect)}
 			created := o.GetCreationTimestamp()
 			kept := slices.IndexFunc(d.overview.pods, func(p corev1.Pod) bool {
-				nextTolerates := adds && p.CreationTimestamp.Before(&created)
+				nextTolerates := rule.AddsTolerations(&p) && p.CreationTimestamp.Before(&created)
 				return keepsOff(&taint) && !nextTolerates && !tolerates(&p, taint)
 			})
 			if kept < 0 {

@@ -6,12 +6,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/kube-node-ready/kube-node-ready/internal/api/readiness/v1alpha1"
@@ -27,8 +24,6 @@ type self struct {
 	pod  corev1.Pod
 	// unknown says why the pod could not be read; empty if it was.
 	unknown string
-	// next: the API server serves policies by which the chart adds the tolerations of rules to new pods.
-	next bool
 }
 
 // tolerated is the condition that names a rule whose taint keeps the controller off a node. It is nil for a rule that
@@ -51,7 +46,7 @@ func (r *Reconciler) tolerated(ctx context.Context, c *rule.Rule) (*metav1.Condi
 		condition.Message = "the controller cannot read its own pod: " + r.self.unknown
 	case scheduling.TolerationsTolerateTaint(logr.Discard(), r.self.pod.Spec.Tolerations, &taint, true):
 		condition.Message = "the controller tolerates the taint"
-	case r.self.next && r.self.pod.CreationTimestamp.Time.Before(c.Created):
+	case rule.AddsTolerations(&r.self.pod) && r.self.pod.CreationTimestamp.Time.Before(c.Created):
 		condition.Message = "the controller's next pod tolerates the taint: its pod is older than the rule"
 	default:
 		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonNotTolerated
@@ -77,12 +72,6 @@ func (r *Reconciler) readSelf(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("read the controller's pod: %w", err)
 	}
-	policy := schema.GroupKind{Group: admissionv1.GroupName, Kind: "MutatingAdmissionPolicy"}
-	_, err = r.Writer.RESTMapper().RESTMapping(policy, admissionv1.SchemeGroupVersion.Version)
-	if err != nil && !meta.IsNoMatchError(err) {
-		return fmt.Errorf("look for policies that mutate: %w", err)
-	}
-	next.next = err == nil
 	r.self = next
 	return nil
 }

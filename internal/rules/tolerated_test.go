@@ -8,9 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -34,14 +32,6 @@ func (o *ownPod) Get(_ context.Context, key client.ObjectKey, into client.Object
 	}
 	return o.err
 }
-
-// mapped is a writer of an API server that serves policies which mutate, or not.
-type mapped struct {
-	*writer
-	mapper meta.RESTMapper
-}
-
-func (m mapped) RESTMapper() meta.RESTMapper { return m.mapper }
 
 // TestStatusNamesATaintThatTheControllerDoesNotTolerate checks the condition Tolerated, which kubectl describe shows.
 func TestStatusNamesATaintThatTheControllerDoesNotTolerate(t *testing.T) {
@@ -97,12 +87,10 @@ func TestStatusNamesATaintThatTheControllerDoesNotTolerate(t *testing.T) {
 			if c.younger {
 				own.pod.CreationTimestamp = metav1.NewTime(created.Add(time.Hour))
 			}
-			mapper := meta.NewDefaultRESTMapper(nil)
 			if c.policies {
-				group := schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
-				mapper.Add(group.WithKind("MutatingAdmissionPolicy"), meta.RESTScopeRoot)
+				own.pod.Annotations = map[string]string{"node-ready/rule-tolerations": "added"}
 			}
-			reconciler := &Reconciler{Rules: f.Rules, Live: own, Writer: mapped{w, mapper}}
+			reconciler := &Reconciler{Rules: f.Rules, Live: own, Writer: w}
 			if !c.nowhere {
 				reconciler.Pod = types.NamespacedName{Namespace: "system", Name: "own"}
 			}
@@ -129,7 +117,7 @@ func TestItsPodIsReadOnceAMinute(t *testing.T) {
 		own := &ownPod{err: err}
 		own.pod.Namespace, own.pod.Name = "system", "own"
 		reconciler := &Reconciler{Rules: f.Rules, Live: own, Pod: client.ObjectKeyFromObject(&own.pod),
-			Writer: mapped{&writer{}, meta.NewDefaultRESTMapper(nil)}}
+			Writer: &writer{}}
 		for i := range 12 {
 			for _, rule := range []string{"r0", "r1"} {
 				request := reconcile.Request{NamespacedName: types.NamespacedName{Name: rule}}

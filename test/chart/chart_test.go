@@ -12,6 +12,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kube-node-ready/kube-node-ready/internal/rules/rule"
 )
 
 const deploymentKey = "Deployment kube-node-ready/kube-node-ready-controller"
@@ -176,13 +178,17 @@ func TestPolicyOfRuleTolerations(t *testing.T) {
 	if want := deployment(t, found).Spec.Selector.MatchLabels; !maps.Equal(policy.MatchConstraints.ObjectSelector.MatchLabels, want) {
 		t.Errorf("it is for pods with %v, and the controller's have %v", policy.MatchConstraints.ObjectSelector.MatchLabels, want)
 	}
+	if !rule.AddsTolerations(&corev1.Pod{ObjectMeta: deployment(t, found).Spec.Template.ObjectMeta}) {
+		t.Error("the controller's pods do not show it")
+	}
 	for _, values := range []string{"controller: {config: {rules: {enabled: false}}}", "{deploymentMode: daemonset}", "{enabled: false}"} {
 		if _, there := render(t, values, "--api-versions", policyAPI)[key]; there {
 			t.Errorf("%s has it", values)
 		}
 	}
-	if _, there := render(t, "")[key]; there {
-		t.Error("an API server without such policies has it")
+	found = render(t, "")
+	if _, there := found[key]; there || rule.AddsTolerations(&corev1.Pod{ObjectMeta: deployment(t, found).Spec.Template.ObjectMeta}) {
+		t.Error("an API server without such policies has it, or the controller's pods show it")
 	}
 }
 

@@ -265,3 +265,9 @@ func evaluate(r *Rule, n Node, staleAfter time.Duration, now time.Time) (e Evalu
 	}
 	return e, wait
 }
+
+// AddsTolerations reports whether new pods of the controller, of which this is one, get the tolerations of the rules
+// that are there by then. The chart marks its pods when it installs the policy for that.
+func AddsTolerations(pod *corev1.Pod) bool {
+	return pod.Annotations["node-ready/rule-tolerations"] == "added"
+}

@@ -3,6 +3,11 @@
 {{- if eq .Values.deploymentMode "controller" }}{{ include "kube-node-ready.servesRules" . }}{{ end -}}
 {{- end -}}
 
+{{/* Whether the policy is installed that adds the tolerations of rules to the controller's new pods: true, or empty. */}}
+{{- define "kube-node-ready.addsTolerations" -}}
+{{- if and .Values.enabled (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") }}{{ include "kube-node-ready.taintsForRules" . }}{{ end -}}
+{{- end -}}
+
 {{/*
 Which rules taint a node at its creation, as matchConditions of a policy whose params are NodeReadinessRules: what
 rule.OnCreation says.
