@@ -58,6 +58,15 @@ type cluster struct {
 	namespace string
 	// controllerNamespace is empty where it is not known; see controllers.
 	controllerNamespace string
+	// installed is when the controller was installed: it verifies nodes that were born later with the verified label.
+	installed time.Time
+}
+
+// observe is what is known of a node and its worker pods.
+func (c *cluster) observe(n *corev1.Node, pods []corev1.Pod) nodeState {
+	s := observe(c.config, n, pods)
+	s.in.Installed = c.installed
+	return s
 }
 
 // connect makes the clients.
@@ -105,6 +114,7 @@ func (v *invocation) configure(ctx context.Context) (err error) {
 	}
 	c.namespace = cmp.Or(c.config.Worker.Namespace, c.controllerNamespace)
 	v.now = v.time.now()
+	c.installed = v.leader(ctx).installed
 	return nil
 }
 
@@ -247,7 +257,7 @@ func (c *cluster) node(ctx context.Context, name string) (nodeState, error) {
 		return nodeState{}, err
 	}
 	pods, err := c.pods(ctx, labels.Set{workerpod.LabelNodeUID: string(n.UID)})
-	return observe(c.config, n, pods), err
+	return c.observe(n, pods), err
 }
 
 // nodes reads the nodes that a label selector selects, sorted by name, and their worker pods.
@@ -269,7 +279,7 @@ func (c *cluster) nodes(ctx context.Context, selector string) ([]nodeState, erro
 	}
 	var all []nodeState
 	for _, n := range nodes {
-		all = append(all, observe(c.config, n, byNode[string(n.UID)]))
+		all = append(all, c.observe(n, byNode[string(n.UID)]))
 	}
 	return all, nil
 }

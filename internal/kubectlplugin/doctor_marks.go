@@ -22,7 +22,7 @@ func examineMarks(ctx context.Context, v *invocation, d *diagnosis) error {
 	taken := map[string][]string{}
 	var open, closed []string
 	err := each(ctx, v.cluster.client.CoreV1().Nodes().List, "", func(n *corev1.Node) {
-		s := observe(v.cluster.config, n, nil)
+		s := v.cluster.observe(n, nil)
 		if r := s.in.Node.Record; decide.MarksTakenBack(r, v.now) {
 			taken[r.TakenBack.By] = append(taken[r.TakenBack.By], n.Name)
 		}

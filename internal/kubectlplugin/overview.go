@@ -165,6 +165,8 @@ type leaderView struct {
 	Dead bool `json:"dead"`
 	// Problem is why no pod leads, or why that is not known.
 	Problem string `json:"problem,omitempty"`
+	// installed is when the first one was elected.
+	installed time.Time
 }
 
 // leader reads the Lease of the election.
@@ -193,7 +195,8 @@ func (v *invocation) leader(ctx context.Context) leaderView {
 	case lease.Spec.RenewTime == nil:
 		return leaderView{Dead: true, Problem: fmt.Sprintf("Lease %s/%s was never held", namespace, e.ID)}
 	}
-	view := leaderView{Version: lease.Labels[leader.LabelVersion], Renewed: &lease.Spec.RenewTime.Time}
+	view := leaderView{Version: lease.Labels[leader.LabelVersion], Renewed: &lease.Spec.RenewTime.Time,
+		installed: lease.CreationTimestamp.Time}
 	view.Name = ptr.Deref(lease.Spec.HolderIdentity, "")
 	if i := strings.LastIndex(view.Name, "_"); i >= 0 {
 		view.Name = view.Name[:i] // the suffix distinguishes a container from its predecessor

@@ -184,7 +184,7 @@ func (v *invocation) follow(ctx context.Context, do func(name string, s *nodeSta
 			for _, p := range workers {
 				list = append(list, *p.(*corev1.Pod))
 			}
-			observed := observe(v.cluster.config, n, list)
+			observed := v.cluster.observe(n, list)
 			s = &observed
 		}
 		// A worker's node may be gone.

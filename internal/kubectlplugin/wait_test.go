@@ -5,12 +5,15 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kube-node-ready/kube-node-ready/internal/decide"
 	"github.com/kube-node-ready/kube-node-ready/internal/marks"
 )
 
@@ -64,6 +67,28 @@ func TestWaitForANodeThatIsToBeTainted(t *testing.T) {
 		s := observe(configuration(t, c.config), c.node, nil)
 		if got := s.gateIsDue(now); got != c.due {
 			t.Errorf("%s: due %t", name, got)
+		}
+	}
+}
+
+// A node that is younger than the installation and was born with the verified label is verified all the same.
+func TestANodeThatWasBornWithTheLabel(t *testing.T) {
+	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: now}}}
+	lease.Name, lease.Namespace, lease.CreationTimestamp.Time = "kube-node-ready", "own", now.Add(-time.Hour)
+	v := &invocation{now: now, cluster: &cluster{client: fake.NewClientset(lease), component: componentController, controllerNamespace: "own",
+		config: configuration(t, "{}")}}
+	v.cluster.config.LeaderElection.ID = lease.Name
+	v.cluster.installed = v.leader(t.Context()).installed
+	for name, c := range map[string]struct {
+		node  *corev1.Node
+		state decide.State
+	}{
+		"born with the label": {makeNode(labelled, young), decide.StateWaiting},
+		"it has passed since": {makeNode(labelled, young, having(passed)), decide.StateVerified},
+		"there before":        {makeNode(labelled), decide.StateVerified},
+	} {
+		if got := v.cluster.observe(c.node, nil).summary(now).State; got != string(c.state) {
+			t.Errorf("%s: %s", name, got)
 		}
 	}
 }
